@@ -15,7 +15,7 @@ from torch import Tensor
 
 from data_prep.files.atomic import save_text
 from finetune.models.kept_model import KeptModel, KeptRecord
-from finetune.training.model import ENCODER
+from finetune.training.model import HEAD
 from finetune.training.targets import Values
 from pretrain.config.settings import DEFAULT_OBJECTIVE
 from pretrain.convert.exports.hf_format import (
@@ -33,10 +33,9 @@ from pretrain.convert.stored_weights import WEIGHTS_FILE
 
 FINE_TUNED = "tupelo_fine_tuned"  # entry of config.json: what was exported
 AUTO_CLASS, OWN_CLASS = "AutoModelForSequenceClassification", "TupeloForSequenceClassification"
-OWN_HEAD = "classifier."  # prefix of the head's weights in the exported code
 CLASSIFIER = BERT._replace(
     architecture="BertForSequenceClassification",
-    head_layers={"dense": "bert.pooler.dense", "output": "classifier"},
+    head_layers={"classifier.dense": "bert.pooler.dense", "classifier.output": "classifier"},
     head_weights={},
 )
 
@@ -58,7 +57,6 @@ def write_classifier(folder: Path, kept: KeptModel) -> None:
         weights = to_stock(weights, stock, record.model.num_layers)
         weights[stock.token_types] = torch.zeros(2, record.model.width)
     else:
-        weights = {own_name(name): tensor for name, tensor in weights.items()}
         write_code(folder)
     save_weights(folder / WEIGHTS_FILE, weights)
     write_tokenizer(
@@ -91,15 +89,11 @@ def classifier_configuration(record: KeptRecord) -> dict[str, Any]:
     }
 
 
-def own_name(name: str) -> str:
-    """Return the name that a weight of ours has in the exported code."""
-    return name if name.startswith(ENCODER) else f"{OWN_HEAD}{name}"
-
-
 def in_units_of_labels(kept: KeptModel) -> dict[str, Tensor]:
     """Return the weights of a model whose logits are the numbers that it predicts."""
     target, weights = kept.record.target, dict(kept.weights)
     if isinstance(target, Values):
-        weights["output.weight"] = weights["output.weight"] * target.spread
-        weights["output.bias"] = weights["output.bias"] * target.spread + target.centre
+        weight, bias = f"{HEAD}output.weight", f"{HEAD}output.bias"
+        weights[weight] = weights[weight] * target.spread
+        weights[bias] = weights[bias] * target.spread + target.centre
     return weights

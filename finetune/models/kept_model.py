@@ -1,7 +1,7 @@
 """A fine-tuned model on the disk: the folder `model` of a trial, which needs no other file.
 
 fine_tuned.json      encoder, head, task, labels and scores: a `KeptRecord`; written last
-model.safetensors    the weights of a `TaskModel`
+model.safetensors    the weights of a `TaskModel`, those of the head without their prefix
 tokenizer.json       of the encoder
 """
 
@@ -21,7 +21,7 @@ from data_prep.files.quoting import plain
 from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord, sha256_of
 from finetune.results.result import Scores, TrialResult, read_json
 from finetune.training.encoding import EncodedTask
-from finetune.training.model import ENCODER, TaskModel
+from finetune.training.model import ENCODER, HEAD, TaskModel
 from finetune.training.targets import Classes, Target, Values
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
@@ -118,7 +118,10 @@ def save_model(
     partial = folder.with_suffix(PARTIAL)
     partial.mkdir()
     save_text(partial / TOKENIZER_FILE, pretrained.text_encoder.tokenizer.to_str(pretty=True))
-    weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    weights = {
+        name.removeprefix(HEAD): tensor.detach().cpu()
+        for name, tensor in model.state_dict().items()
+    }
     save_weights(partial / WEIGHTS_FILE, weights)
     write_through(partial / WEIGHTS_FILE)
     record = _record_of(model, data, pretrained, result, sha256_of(partial / WEIGHTS_FILE))
@@ -224,9 +227,13 @@ def read_model(folder: Path) -> KeptModel:
     try:
         if sha256_of(file) != record.weights:
             raise ConfigError(f"{file} is damaged: it is not as it was written; {REPEAT}")
-        weights = load_file(file)
+        stored = load_file(file)
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{file} cannot be read: {plain(str(error))}; {REPEAT}") from None
+    weights = {
+        name if name.startswith(ENCODER) else f"{HEAD}{name}": tensor
+        for name, tensor in stored.items()
+    }
     _check_weights(weights, record, file)
     text_encoder = stored_text_encoder(
         folder / TOKENIZER_FILE, record.tokenizer, record.vocabulary, fix=REPEAT

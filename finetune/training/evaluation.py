@@ -28,7 +28,7 @@ def attention_on(device: torch.device) -> str:
 
 def logits_of_batch(model: TaskModel, batch: Batch, *, uses_bf16: bool) -> Tensor:
     """Return logits_BC in fp32, on the device of the model."""
-    device = model.output.weight.device
+    device = model.classifier.output.weight.device
     ids_BS, lengths_B = (tensor.to(device, non_blocking=True) for tensor in batch)
     with torch.autocast(device.type, torch.bfloat16, enabled=uses_bf16):
         logits_BC: Tensor = model(ids_BS, lengths_B)
@@ -39,7 +39,7 @@ def logits_of_batch(model: TaskModel, batch: Batch, *, uses_bf16: bool) -> Tenso
 def logits_of_rows(model: TaskModel, rows: TokenRows, *, uses_bf16: bool) -> NDArray[numpy.float32]:
     """Return the logits of every row in its order, N x C, in evaluation mode."""
     model.eval()
-    found = numpy.empty((len(rows), model.output.out_features), dtype=numpy.float32)
+    found = numpy.empty((len(rows), model.classifier.output.out_features), dtype=numpy.float32)
     for numbers in evaluation_batches(rows.lengths, EVALUATION_BATCH):
         logits_BC = logits_of_batch(model, rows.batch(numbers), uses_bf16=uses_bf16)
         found[numbers] = logits_BC.cpu().numpy()

@@ -6,15 +6,16 @@ from torch import Tensor, nn
 from pretrain.config.settings import ModelSettings
 from pretrain.model.encoder import Encoder, initialise
 from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.heads import ClassificationHead
 
 ENCODER = "encoder."  # prefix of its weights in a pre-trained model
+HEAD = "classifier."  # and of the head's, here and in exports
 
 
 class TaskModel(nn.Module):
-    """Encoder, and on its [CLS]: dropout, dense, tanh, dropout, linear.
+    """Encoder, and a classifier on its [CLS], in PyTorch's default initialisation.
 
-    The head of the TUPE authors' code, in PyTorch's default initialisation as there. Layer drop is
-    a method of pre-training: here every block runs, in training too.
+    Layer drop is a method of pre-training: here every block runs, in training too.
     """
 
     def __init__(self, model: ModelSettings, num_outputs: int, *, attention: str = "eager") -> None:
@@ -29,9 +30,7 @@ class TaskModel(nn.Module):
         self.settings = model
         self.encoder = Encoder(model, ExecutionPlan(attention=attention))
         initialise(self.encoder, model.initializer_range)
-        self.dropout = nn.Dropout(model.dropout)
-        self.dense = nn.Linear(model.width, model.width)
-        self.output = nn.Linear(model.width, num_outputs)
+        self.classifier = ClassificationHead(model.width, num_outputs, model.dropout)
 
     def forward(self, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
         """Return logits_BC in fp32; ids from `lengths_B` on are padding of any value."""
@@ -39,8 +38,7 @@ class TaskModel(nn.Module):
         x_BD = self.encoder(ids_BS, lengths_B=lengths_B, positions_M=cls_B)
         # Not in bf16: of 200 outputs about 100 would be equal, which ties classes and ranks.
         with torch.autocast(x_BD.device.type, enabled=False):
-            hidden_BD = torch.tanh(self.dense(self.dropout(x_BD.float())))
-            logits_BC: Tensor = self.output(self.dropout(hidden_BD))
+            logits_BC: Tensor = self.classifier(x_BD.float())
         return logits_BC
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:

@@ -1,13 +1,27 @@
 """Multi-head self-attention; the position terms are an input that all layers share.
 
+Exported models carry a copy of this file, so it imports nothing but torch and other such files.
 Shape letters as in positions.py; M = predicted positions.
 """
 
+from typing import NamedTuple
+
 from torch import Tensor, nn
 
-from pretrain.config.settings import ModelSettings
-from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
 from pretrain.model.position_encoding import PositionTerms
+from pretrain.model.torch_attention import AttentionBackend, AttentionInputs, eager
+
+
+class BlockSettings(NamedTuple):
+    """The part of a model's settings that blocks read; the names are those of the settings."""
+
+    width: int
+    num_heads: int
+    feedforward_width: int
+    norm: str
+    layer_norm_epsilon: float
+    dropout: float
+    attention_dropout: float
 
 
 def at_positions(x_BSD: Tensor, positions_M: Tensor | None) -> Tensor:
@@ -18,13 +32,14 @@ def at_positions(x_BSD: Tensor, positions_M: Tensor | None) -> Tensor:
 class Attention(nn.Module):
     """Self-attention; every row is full unless lengths are given."""
 
-    def __init__(self, model: ModelSettings, score_scale: float, *, backend: str = "eager") -> None:
+    def __init__(
+        self, model: BlockSettings, score_scale: float, attend: AttentionBackend = eager
+    ) -> None:
         super().__init__()
-        self.num_heads, self.score_scale = model.num_heads, score_scale
+        self.num_heads, self.score_scale, self.attend = model.num_heads, score_scale, attend
         self.query_key_value = nn.Linear(model.width, 3 * model.width)
         self.output = nn.Linear(model.width, model.width)
         self.dropout_probability = model.attention_dropout
-        self.attend = ATTENTION_BACKENDS[backend]
 
     def forward(
         self,
@@ -37,13 +52,17 @@ class Attention(nn.Module):
 
         See `AttentionInputs` for lengths_B and `Block.forward` for positions_M.
         """
+        mixed_BNSH = self.attend(self.inputs(x_BSD, terms, lengths_B))
+        mixed_BSD = mixed_BNSH.transpose(1, 2).flatten(2)
+        output: Tensor = self.output(at_positions(mixed_BSD, positions_M))
+        return output
+
+    def inputs(
+        self, x_BSD: Tensor, terms: PositionTerms, lengths_B: Tensor | None = None
+    ) -> AttentionInputs:
+        """Return what `attend` gets."""
         batch, length, width = x_BSD.shape
         shape = (batch, length, 3, self.num_heads, width // self.num_heads)
         qkv_BS3NH = self.query_key_value(x_BSD).view(shape)
         dropout = self.dropout_probability if self.training else 0.0
-        mixed_BNSH = self.attend(
-            AttentionInputs(qkv_BS3NH, terms, self.score_scale, dropout, lengths_B)
-        )
-        mixed_BSD = mixed_BNSH.transpose(1, 2).flatten(2)
-        output: Tensor = self.output(at_positions(mixed_BSD, positions_M))
-        return output
+        return AttentionInputs(qkv_BS3NH, terms, self.score_scale, dropout, lengths_B)

@@ -1,5 +1,6 @@
 """A Transformer block whose norms stand before or after the branches.
 
+Exported models carry a copy of this file, so it imports nothing but torch and other such files.
 Shape letters as in positions.py; M = predicted positions. What may be either BSD or MD has none.
 """
 
@@ -7,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrain.config.settings import ModelSettings
-from pretrain.model.attention import Attention, at_positions
-from pretrain.model.execution_plan import PLAIN, ExecutionPlan
+from pretrain.model.attention import Attention, BlockSettings, at_positions
 from pretrain.model.position_encoding import PositionTerms
+from pretrain.model.torch_attention import AttentionBackend, eager
 
 
 class WideLayerNorm(nn.LayerNorm):
@@ -28,7 +28,7 @@ class WideLayerNorm(nn.LayerNorm):
 class FeedForward(nn.Module):
     """Two linear maps around a GELU (the exact one: on CPUs it is also the faster one)."""
 
-    def __init__(self, model: ModelSettings) -> None:
+    def __init__(self, model: BlockSettings) -> None:
         super().__init__()
         self.inner = nn.Linear(model.width, model.feedforward_width)
         self.output = nn.Linear(model.feedforward_width, model.width)
@@ -47,12 +47,12 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, model: ModelSettings, score_scale: float, execution: ExecutionPlan = PLAIN
+        self, model: BlockSettings, score_scale: float, attend: AttentionBackend = eager
     ) -> None:
         super().__init__()
         self.norm_first = model.norm == "pre"
         self.attention_norm = WideLayerNorm(model.width, eps=model.layer_norm_epsilon)
-        self.attention = Attention(model, score_scale, backend=execution.attention)
+        self.attention = Attention(model, score_scale, attend)
         self.feedforward_norm = WideLayerNorm(model.width, eps=model.layer_norm_epsilon)
         self.feedforward = FeedForward(model)
         self.dropout = nn.Dropout(model.dropout)

@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import EncodingSettings, ModelSettings
 from pretrain.config.settings.section import is_changed
-from pretrain.model.attention import at_positions
-from pretrain.model.attention_backends import terms_of_pass
+from pretrain.model.attention import BlockSettings, at_positions
+from pretrain.model.attention_backends import ATTENTION_BACKENDS, terms_of_pass
 from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
@@ -45,12 +45,13 @@ class BlockStack(nn.Module):
 
     def add_blocks(self, model: ModelSettings) -> None:
         """Add the blocks and the last norm."""
-        scale, execution = self.positions.score_scale, self.execution
-        self.blocks = nn.ModuleList(Block(model, scale, execution) for _ in range(model.num_layers))
+        settings = BlockSettings(**model.model_dump(include=set(BlockSettings._fields)))
+        own = (self.positions.score_scale, ATTENTION_BACKENDS[self.execution.attention])
+        self.blocks = nn.ModuleList(Block(settings, *own) for _ in range(model.num_layers))
         epsilon = model.layer_norm_epsilon
         self.final_norm = WideLayerNorm(model.width, epsilon) if model.norm == "pre" else None
         self.scales_new_branches = model.branch_initialisation == "depth_scaled"
-        if execution.compiles_blocks:
+        if self.execution.compiles_blocks:
             self._compile_blocks()
 
     def run_blocks(

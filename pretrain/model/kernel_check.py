@@ -14,15 +14,10 @@ import torch
 from torch import Tensor
 
 from pretrain.config.settings import ModelSettings
-from pretrain.model.attention_backends import (
-    ATTENTION_BACKENDS,
-    AttentionBackend,
-    AttentionInputs,
-    eager,
-    terms_of_pass,
-)
+from pretrain.model.attention_backends import ATTENTION_BACKENDS, terms_of_pass
 from pretrain.model.encoder import build_position_encoding
 from pretrain.model.position_encoding import PositionEncoding, PositionTerms
+from pretrain.model.torch_attention import AttentionBackend, AttentionInputs, eager
 
 # Relative error of a tensor as a whole. A number is rounded by 2^-9 in bf16 and 2^-12 in fp16, a
 # few times on the way to a gradient, and fp32 may be multiplied in TF32, by 2^-12. A wrong index,

@@ -44,20 +44,18 @@ from pretrain.convert.weight_checks import BEFORE_FINE_TUNING, check_weights
 CONFIG_FILE = "config.json"
 OWN_CODE = Path(__file__).parent / "hf_code"
 TRAINERS_CODE = Path(__file__).parents[2] / "model"
-CODE_FILES = {  # in the export
-    "configuration_tupelo.py": OWN_CODE / "configuration_tupelo.py",
-    "modeling_tupelo.py": OWN_CODE / "modeling_tupelo.py",
-    "tupelo_layers.py": OWN_CODE / "tupelo_layers.py",
-    "positions.py": TRAINERS_CODE / "positions.py",
-    "position_baselines.py": TRAINERS_CODE / "position_baselines.py",
-    "position_encoding.py": TRAINERS_CODE / "position_encoding.py",
-    "position_tables.py": TRAINERS_CODE / "position_tables.py",
-    "torch_attention.py": TRAINERS_CODE / "torch_attention.py",
+CODE_FILES = {  # name in the export -> file
+    name: (OWN_CODE if name.endswith("_tupelo.py") else TRAINERS_CODE) / name
+    for name in (
+        *("configuration_tupelo.py", "modeling_tupelo.py", "attention.py", "torch_attention.py"),
+        *("blocks.py", "heads.py", "positions.py", "position_baselines.py"),
+        *("position_encoding.py", "position_tables.py"),
+    )
 }
 # Of which the code has a class.
 TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"
-# How its files, some of them the trainer's, name one another.
+# How the trainer's files are named.
 TRAINERS_IMPORT, EXPORTS_IMPORT = "from pretrain.model.", "from ."
 RECORD = "tupelo"  # entry of config.json; transformers keeps unknown entries
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from data_prep.masking import IGNORED
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.model.encoder import initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.objectives.heads import MaskedLanguageModelHead
+from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Objective
 from pretrain.schedules.layer_drop import BranchScale
 
@@ -21,7 +22,9 @@ class MaskedLanguageModel(Objective):
 
     def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
         super().__init__(model, execution)
-        self.head = MaskedLanguageModelHead(model, execution)
+        self.head = MaskedLanguageModelHead(
+            model.width, model.vocabulary_size, model.layer_norm_epsilon
+        )
         initialise(self, model.initializer_range)
 
     def forward(
@@ -31,9 +34,13 @@ class MaskedLanguageModel(Objective):
         labels_M: Tensor,
         branch_scales: Sequence[BranchScale] | None = None,
     ) -> Tensor:
-        """Return the mean cross-entropy in nats; arguments as in `Objective.forward`."""
+        """Return the mean cross-entropy in nats; arguments as in `Objective.forward`.
+
+        Without any label it is 0.
+        """
         x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
-        return self.head.loss(x_MD, self.encoder.token_embeddings.weight, labels_M)
+        summed = self.summed_loss(self.head, self.head.transform(x_MD), labels_M)
+        return summed / labels_M.ne(IGNORED).sum().clamp(min=1)
 
     def logits(
         self,

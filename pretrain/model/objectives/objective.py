@@ -10,10 +10,13 @@ from typing import ClassVar, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ElectraSettings, ModelSettings
+from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
+from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.schedules.layer_drop import BranchScale
 
 
@@ -88,6 +91,26 @@ class Objective(nn.Module, ABC):
             labels_M: their true ids, or IGNORED.
             branch_scales: see `Encoder.forward`.
         """
+
+    def summed_loss(
+        self, head: MaskedLanguageModelHead, hidden_MD: Tensor, labels_M: Tensor
+    ) -> Tensor:
+        """Return the summed cross-entropy, in nats, over labels that are not IGNORED.
+
+        Args:
+            head: of words.
+            hidden_MD: what its `transform` returned.
+            labels_M: ids of words.
+        """
+        # ZeRO-3 gathers a weight where it is read from its module, and frees it again.
+        return linear_cross_entropy(
+            hidden_MD,
+            self.encoder.token_embeddings.weight,
+            head.output_bias,
+            labels_M,
+            ignored=IGNORED,
+            method=self.execution.loss_method,
+        )
 
     def set_output_bias(self, bias_V: Tensor) -> None:
         """Set the bias of the head.

@@ -21,7 +21,7 @@ from pretrain.config.settings import (
 )
 from pretrain.model.encoder import BlockStack, Encoder, build_shared_positions, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.objectives.heads import DiscriminatorHead, MaskedLanguageModelHead
+from pretrain.model.heads import DiscriminatorHead, MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Network, Objective, Part
 from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
 from pretrain.schedules.layer_drop import BranchScale
@@ -61,7 +61,12 @@ class Generator(BlockStack):
         self.projection = None if is_as_wide else nn.Linear(discriminator.width, model.width)
         self.positions = build_shared_positions(model)
         self.add_blocks(model)
-        self.head = MaskedLanguageModelHead(discriminator, execution, input_width=model.width)
+        self.head = MaskedLanguageModelHead(
+            discriminator.width,
+            discriminator.vocabulary_size,
+            discriminator.layer_norm_epsilon,
+            input_width=model.width,
+        )
 
     def forward(
         self, x_BSD: Tensor, positions_M: Tensor, branch_scales: Sequence[BranchScale] | None = None
@@ -96,7 +101,7 @@ class ReplacedTokenDetection(Objective):
     ) -> None:
         super().__init__(model, execution)
         self.electra = electra
-        self.head = DiscriminatorHead(model)
+        self.head = DiscriminatorHead(model.width)
         self.generator = Generator(generator_settings(model, electra), model, execution)
         initialise(self, model.initializer_range)
 
@@ -120,12 +125,12 @@ class ReplacedTokenDetection(Objective):
         The discriminator's is a mean over all tokens of the rows in which something is predicted:
         evaluations fill their last batch with rows that do not count.
         """
-        words, head = self.encoder.token_embeddings, self.generator.head
+        head = self.generator.head
         hidden_MD = self.generator(self.encoder.embed(ids_BS), positions_M, branch_scales)
-        # ZeRO-3 gathers a weight where it is read from its module, and frees it again.
-        masked_loss = head.summed_loss(hidden_MD, words.weight, labels_M)
+        masked_loss = self.summed_loss(head, hidden_MD, labels_M)
         uniform_M = uniform_of_rows(ids_BS, positions_M)
-        words_M = sampled_words(head, hidden_MD, words.weight, uniform_M)
+        table_VD = self.encoder.token_embeddings.weight
+        words_M = sampled_words(head, hidden_MD, table_VD, uniform_M)
         filled_BS, replaced_BS = filled_in(ids_BS, positions_M, labels_M, words_M)
         logits_BS = self.head(self.encoder(filled_BS, branch_scales))
         counted_B1 = rows_with_predictions(ids_BS, positions_M, labels_M).unsqueeze(1)
@@ -184,7 +189,7 @@ class Discriminator(nn.Module):
     def __init__(self, model: ModelSettings) -> None:
         super().__init__()
         self.encoder = Encoder(model)
-        self.head = DiscriminatorHead(model)
+        self.head = DiscriminatorHead(model.width)
         initialise(self, model.initializer_range)
 
     def logits(self, ids_BS: Tensor, lengths_B: Tensor | None = None) -> Tensor:

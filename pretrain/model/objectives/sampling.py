@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pretrain.kernels.cross_entropy import SLICE_BYTES
-from pretrain.model.objectives.heads import MaskedLanguageModelHead
+from pretrain.model.heads import MaskedLanguageModelHead
 
 FP32_BYTES = 4
 

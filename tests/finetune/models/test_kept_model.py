@@ -32,6 +32,9 @@ def test_weights_labels_and_scores_are_read_back_from_a_copy_of_the_folder(class
     assert classes.result.source not in record.model_dump_json()
 
 
+HEADS = ("classifier.dense.weight", "classifier.output.weight")
+
+
 def test_the_start_of_another_task_is_the_encoder_with_a_new_head(classes):
     start = as_pretrained(classes.folder)
     assert (start.name, start.step) == ("tiny step 7 after letters", None)
@@ -44,7 +47,7 @@ def test_the_start_of_another_task_is_the_encoder_with_a_new_head(classes):
     fresh = build_task_model(
         classes.pretrained, protocol(), num_outputs=2, seed=3, takes_weights=True
     ).state_dict()
-    assert all(torch.equal(after[name], fresh[name]) for name in ("dense.weight", "output.weight"))
+    assert all(torch.equal(after[name], fresh[name]) for name in HEADS)
     assert not torch.equal(
         after["encoder.token_embeddings.weight"], fresh["encoder.token_embeddings.weight"]
     )
@@ -82,7 +85,7 @@ def other_vocabulary(content):
         (
             RECORD_FILE,
             lambda content: content.replace(b'"width": 16', b'"width": 32'),
-            "model.safetensors: dense.bias is .16,. instead of .32,.",
+            "model.safetensors: classifier.dense.bias is .16,. instead of .32,.",
         ),
     ],
 )

@@ -35,7 +35,8 @@ POSITIONS = {
 
 
 def expected_table(positions, norm):
-    table = dict.fromkeys(["dense.weight", "dense.bias", "output.weight", "output.bias"], HEAD)
+    layers = ("dense.weight", "dense.bias", "output.weight", "output.bias")
+    table = {f"classifier.{name}": HEAD for name in layers}
     if norm == "pre":
         table |= dict.fromkeys(["encoder.final_norm.weight", "encoder.final_norm.bias"], LAST_NORM)
     for number, factor in enumerate(BLOCKS):

@@ -44,7 +44,8 @@ def test_the_head_is_tanh_between_two_linear_maps_of_cls():
     ids, lengths = torch.tensor([[2, 11, 12, 3]]), torch.tensor([4], dtype=torch.int32)
     x = model.encoder(ids, lengths_B=lengths)[:, 0].double()
     dense, output = (
-        (layer.weight.double(), layer.bias.double()) for layer in (model.dense, model.output)
+        (layer.weight.double(), layer.bias.double())
+        for layer in (model.classifier.dense, model.classifier.output)
     )
     expected = torch.tanh(x @ dense[0].T + dense[1]) @ output[0].T + output[1]
     torch.testing.assert_close(model(ids, lengths).double(), expected, atol=1e-6, rtol=1e-6)
@@ -58,7 +59,7 @@ def test_the_head_computes_in_fp32_where_the_encoder_computes_in_bf16():
         logits = model(ids, lengths)
         x = model.encoder(ids, lengths_B=lengths)[:, 0].float()
     with torch.no_grad():
-        expected = model.output(torch.tanh(model.dense(x)))
+        expected = model.classifier.output(torch.tanh(model.classifier.dense(x)))
     assert torch.equal(logits, expected)
     assert len(logits.unique()) == 200
 
@@ -67,8 +68,8 @@ def test_the_head_begins_as_pytorch_initialises():
     torch.manual_seed(0)
     model = TaskModel(model_settings(width=64, num_heads=2), 2)
     bound = 64**-0.5
-    assert 0.9 * bound < model.dense.weight.abs().max() <= bound
-    assert model.dense.bias.abs().max() > 0
+    assert 0.9 * bound < model.classifier.dense.weight.abs().max() <= bound
+    assert model.classifier.dense.bias.abs().max() > 0
 
 
 def test_the_encoder_is_the_pre_trained_one_and_every_block_runs_in_training():
@@ -93,7 +94,7 @@ def test_new_weights_and_heads_are_a_function_of_the_seed():
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
     assert not torch.equal(weights[0][name], weights[2][name])
     assert not torch.equal(weights[0][name], pretrained.weights[name])
-    heads = [build(pretrained, seed=seed).output.weight for seed in (0, 1)]
+    heads = [build(pretrained, seed=seed).classifier.output.weight for seed in (0, 1)]
     assert not torch.equal(*heads)
 
 

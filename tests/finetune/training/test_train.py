@@ -134,7 +134,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step():
     pretrained = tiny_pretrained()
     run = fine_tuning(pretrained=pretrained)
     with torch.no_grad():
-        run.model.output.bias[0] = math.nan
+        run.model.classifier.output.bias[0] = math.nan
     with pytest.raises(Diverged, match="the loss is nan at step 1; try a smaller learning rate"):
         run.run(Notes())
 
@@ -142,7 +142,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step():
 def test_outputs_that_are_not_finite_are_no_predictions():
     run = fine_tuning()
     with torch.no_grad():
-        run.model.output.bias[0] = math.inf
+        run.model.classifier.output.bias[0] = math.inf
     with pytest.raises(Diverged, match="outputs are not finite"):
         run.logits(run.data.development["dev"])
 
@@ -150,7 +150,7 @@ def test_outputs_that_are_not_finite_are_no_predictions():
 def test_a_model_that_predicts_one_class_is_noted():
     run = fine_tuning(learning_rate=1e-9)
     with torch.no_grad():
-        run.model.output.bias[0] = 10.0
+        run.model.classifier.output.bias[0] = 10.0
     assert run.run(Notes()).is_constant
 
 

@@ -13,9 +13,9 @@ from pretrain.kernels import triton_attention as module
 from pretrain.kernels import triton_kernels
 from pretrain.kernels.triton_attention import triton_attention
 from pretrain.kernels.triton_tilings import tilings
-from pretrain.model.attention_backends import AttentionInputs, eager
 from pretrain.model.encoder import build_position_encoding
 from pretrain.model.position_encoding import PositionTerms
+from pretrain.model.torch_attention import AttentionInputs, eager
 from tests.pretrain.model.attention_reference import (
     BOUNDS,
     DEVICE,

@@ -5,10 +5,11 @@ import torch
 
 from pretrain.kernels import triton_attention
 from pretrain.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
-from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
+from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_encoding import PositionTerms
+from pretrain.model.torch_attention import AttentionInputs
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16

@@ -9,11 +9,11 @@ import torch
 from pretrain.config.recipe import load_settings
 from pretrain.kernels import triton_attention
 from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
-from pretrain.model import attention_backends, kernel_check
-from pretrain.model.attention_backends import eager
+from pretrain.model import kernel_check, torch_attention
 from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.position_encoding import PositionTerms
 from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.model.torch_attention import eager
 
 BACKENDS = ["sdpa", *["fused"] * (obstacle_to_cpu_kernels() is None)]
 
@@ -42,13 +42,13 @@ def test_a_gradient_that_cancels_is_no_disagreement(backend):
 
 @pytest.mark.parametrize(("positions", "agrees"), [("rope", False), ("bert-a", True)])
 def test_the_check_covers_what_is_done_to_queries_and_keys(monkeypatch, positions, agrees):
-    transform, calls = attention_backends.transform_query_key, []
+    transform, calls = torch_attention.transform_query_key, []
 
     def only_for_the_reference(q_BNSH, k_BNSH, terms):
         calls.append(terms)
         return transform(q_BNSH, k_BNSH, PositionTerms() if len(calls) == 1 else terms)
 
-    monkeypatch.setattr(attention_backends, "transform_query_key", only_for_the_reference)
+    monkeypatch.setattr(torch_attention, "transform_query_key", only_for_the_reference)
     assert (check("sdpa", positions) is None) == agrees
     assert len(calls) == 2
 

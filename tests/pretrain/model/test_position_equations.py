@@ -10,12 +10,13 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import EncodingSettings
 from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
-from pretrain.model.attention_backends import ATTENTION_BACKENDS, AttentionInputs
+from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.encoder import Encoder, build_position_encoding
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_baselines import alibi_slopes
 from pretrain.model.position_encoding import PositionSettings
 from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.model.torch_attention import AttentionInputs
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 BATCH, LENGTH, LAYERS, HEADS, HEAD_WIDTH = 2, 7, 3, 3, 16

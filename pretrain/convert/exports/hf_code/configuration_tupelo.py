@@ -13,6 +13,17 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "tupelo"
+    # The trainer's files, of which exports carry copies, read its settings by their own names.
+    attribute_map = {
+        "num_layers": "num_hidden_layers",
+        "width": "hidden_size",
+        "num_heads": "num_attention_heads",
+        "feedforward_width": "intermediate_size",
+        "max_sequence_length": "max_position_embeddings",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "layer_norm_epsilon": "layer_norm_eps",
+    }
 
     def __init__(
         self,
@@ -45,6 +56,11 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         self.layer_norm_eps = layer_norm_eps
         self.initializer_range = initializer_range
         super().__init__(pad_token_id=pad_token_id, **others)
+
+    @property
+    def head_width(self) -> int:
+        """Return the width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
 
 
 def _refuse_other_attention(name: Any) -> None:

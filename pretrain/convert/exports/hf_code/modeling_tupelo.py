@@ -1,12 +1,13 @@
 """Encoders pre-trained with Tupelo, for Hugging Face's transformers.
 
-The position encodings are the files of the trainer, which every export carries beside this one.
+Positions, blocks and heads are files of the trainer, which every export carries beside this one.
 
 Shape letters: B batch, S sequence, D width, N heads, H head width, V vocabulary, C classes or
 choices.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,25 +23,23 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-from .configuration_tupelo import TupeloConfig
-
 # Transformers before 5 copies the files that this one names, not those that they import.
-from .position_baselines import NoPositions as NoPositions
-from .position_encoding import PositionTerms
-from .position_tables import RelativeBias as RelativeBias
-from .positions import BertAbsolute
-from .torch_attention import torch_attention as torch_attention
-from .tupelo_layers import (
-    ClassificationHead,
-    DiscriminatorHead,
-    MaskedLanguageModelHead,
-    TupeloBlock,
-    additive_mask,
-    is_exported,
-    is_traced,
-    of_first,
-    position_encoding,
+from pretrain.model.attention import Attention as Attention
+from pretrain.model.blocks import Block, WideLayerNorm
+from pretrain.model.heads import ClassificationHead, DiscriminatorHead, MaskedLanguageModelHead
+from pretrain.model.position_baselines import NoPositions as NoPositions
+from pretrain.model.position_encoding import PositionTerms, Rotation
+from pretrain.model.position_tables import RelativeBias as RelativeBias
+from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
+from pretrain.model.torch_attention import (
+    AttentionInputs,
+    eager,
+    queries_keys_values,
+    sdpa,
+    weights_and_values,
 )
+
+from .configuration_tupelo import TupeloConfig
 
 
 class TupeloPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
@@ -50,7 +49,7 @@ class TupeloPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     base_model_prefix = "encoder"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _no_split_modules = ["TupeloBlock"]
+    _no_split_modules = ["Block"]
     _keys_to_ignore_on_load_unexpected: list[str] = [r"^head\."]  # of pre-training
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -76,16 +75,17 @@ class TupeloModel(TupeloPreTrainedModel):
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
         self.token_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.positions = position_encoding(config)
-        self.embedding_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        if config.positions not in POSITION_ENCODINGS:
+            names = ", ".join(POSITION_ENCODINGS)
+            raise ValueError(f"positions={config.positions!r} does not exist; one of {names}")
+        self.positions = POSITION_ENCODINGS[config.positions](config)
+        self.embedding_norm = WideLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        scale = self.positions.score_scale
-        self.blocks = nn.ModuleList(
-            TupeloBlock(config, scale) for _ in range(config.num_hidden_layers)
-        )
+        own = (self.positions.score_scale, partial(attend, self.config))
+        self.blocks = nn.ModuleList(Block(config, *own) for _ in range(config.num_hidden_layers))
         self.final_norm = None
         if config.norm == "pre":
-            self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            self.final_norm = WideLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -117,8 +117,8 @@ class TupeloModel(TupeloPreTrainedModel):
             token_type_ids: zeros, shape BS: there are no segments.
             position_ids: of the tokens, shape BS; other than 0, 1, 2, ... in "bert-a" alone.
             inputs_embeds: instead of ids, the vectors of the tokens, shape BSD.
-            output_attentions: return the weights BNSS of each layer, which are then computed
-                without fused kernels.
+            output_attentions: return the weights BNSS of each layer, which are then computed once
+                more, without fused kernels.
             output_hidden_states: return the input of the first block and the output of each.
             return_dict: False returns a tuple.
 
@@ -194,26 +194,29 @@ class TupeloModel(TupeloPreTrainedModel):
         *,
         with_states: bool,
         with_weights: bool,
-    ) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Return the output, and the input and the attention weights of each block if asked for."""
         terms, length = self._position_terms(x_BSD), x_BSD.shape[1]
         mask_BNSS = additive_mask(terms.bias_NSS, attention_mask, x_BSD.dtype)
-        query_NSH, key_NSH = terms.query_key_NSH or (None, None)
-        eager = with_weights or self.config._attn_implementation == "eager"
+        terms = terms._replace(bias_NSS=mask_BNSS)
         reach = self.config.max_position_embeddings if is_traced() else length
         states: list[Tensor] = []
-        weights: list[Tensor | None] = []
+        weights: list[Tensor] = []
+        block: Any  # which other programs may have wrapped
         for layer, block in enumerate(self.blocks):
-            relative_key_RH = self.positions.relative_keys(layer, reach)
-            own = (mask_BNSS, query_NSH, key_NSH, terms.rotation, relative_key_RH, eager)
+            own = self.positions.of_layer(terms, layer, reach)
             if with_states:
                 states.append(x_BSD)
-            if self.gradient_checkpointing and self.training:
-                x_BSD, weights_BNSS = self._gradient_checkpointing_func(block, x_BSD, *own)
-            else:
-                x_BSD, weights_BNSS = block(x_BSD, *own)
             if with_weights:
-                weights.append(weights_BNSS)
+                normed_BSD = block.attention_norm(x_BSD) if block.norm_first else x_BSD
+                weights.append(weights_and_values(block.attention.inputs(normed_BSD, own))[0])
+            if self.gradient_checkpointing and self.training:
+                flat = (own.bias_NSS, *(own.query_key_NSH or (None, None)), own.rotation)
+                x_BSD = self._gradient_checkpointing_func(
+                    with_terms, block, x_BSD, *flat, own.relative_key_RH
+                )
+            else:
+                x_BSD = block(x_BSD, own)
         if self.final_norm is not None:
             x_BSD = self.final_norm(x_BSD)
         return x_BSD, states, weights
@@ -230,6 +233,108 @@ class TupeloModel(TupeloPreTrainedModel):
         longest = self.config.max_position_embeddings
         position_S = torch.arange(length, device=x_BSD.device)
         return of_first(self.positions.terms(longest, device=x_BSD.device), position_S)
+
+
+def is_traced() -> bool:
+    """Return whether a graph is recorded that must hold for rows of any length and content."""
+    is_tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+    return is_tracing or torch.compiler.is_compiling()
+
+
+def is_exported() -> bool:
+    """Return whether a graph is recorded to be kept: one of torch.compile is for the rows at hand.
+
+    One function, as torch.compile compiles it alone where that of the caller failed.
+    """
+    return is_traced() and not torch.compiler.is_dynamo_compiling()
+
+
+def of_first(terms: PositionTerms, position_S: Tensor) -> PositionTerms:
+    """Return the terms of the positions 0, 1, ..., from those of longer rows.
+
+    They are gathered: a graph with slices would hold for all lengths but the longest.
+    """
+    bias_NSS, query_key_NSH, rotation = terms.bias_NSS, terms.query_key_NSH, terms.rotation
+    if bias_NSS is not None:
+        bias_NSS = bias_NSS.index_select(1, position_S).index_select(2, position_S)
+    if query_key_NSH is not None:
+        query_NSH, key_NSH = (rows.index_select(1, position_S) for rows in query_key_NSH)
+        query_key_NSH = (query_NSH, key_NSH)
+    if rotation is not None:
+        rotation = Rotation(*(angles.index_select(0, position_S) for angles in rotation))
+    return terms._replace(bias_NSS=bias_NSS, query_key_NSH=query_key_NSH, rotation=rotation)
+
+
+def additive_mask(
+    bias_NSS: Tensor | None, attention_mask: Tensor | None, dtype: torch.dtype
+) -> Tensor | None:
+    """Return what is added to the scores: the bias of the positions, and nearly -inf at padding.
+
+    Args:
+        bias_NSS: of the positions.
+        attention_mask: 0 where a key is hidden: from all queries, shape BS, or from each, BSS.
+        dtype: of the scores.
+    """
+    if attention_mask is None:
+        return bias_NSS
+    if attention_mask.dim() not in (2, 3):
+        raise ValueError(
+            f"attention_mask has the shape {tuple(attention_mask.shape)}; give (batch, tokens), "
+            "or (batch, tokens, tokens) with a row for each query"
+        )
+    by_query = attention_mask if attention_mask.dim() == 3 else attention_mask[:, None, :]
+    is_hidden = by_query[:, None] == 0
+    if bias_NSS is None:
+        bias_NSS = is_hidden.new_zeros(1, 1, 1, dtype=dtype)
+    return bias_NSS.to(dtype).masked_fill(is_hidden, torch.finfo(dtype).min)
+
+
+def with_terms(
+    block: Block,
+    x_BSD: Tensor,
+    bias_NSS: Tensor | None,
+    query_NSH: Tensor | None,
+    key_NSH: Tensor | None,
+    rotation: Rotation | None,
+    relative_key_RH: Tensor | None,
+) -> Tensor:
+    """Run a block with the terms as arguments of their own.
+
+    Re-entrant recomputation in the backward pass gives no gradients to tensors inside of others.
+    """
+    added = None if query_NSH is None or key_NSH is None else (query_NSH, key_NSH)
+    terms = PositionTerms(bias_NSS, added, rotation, relative_key_RH=relative_key_RH)
+    output_BSD: Tensor = block(x_BSD, terms)
+    return output_BSD
+
+
+def attend(config: TupeloConfig, inputs: AttentionInputs) -> Tensor:
+    """Attend as the configuration asks for; see `AttentionBackend` of torch_attention.py."""
+    backend = eager if config._attn_implementation == "eager" else sdpa
+    if not is_traced():
+        return backend(inputs)
+    # Where the graph runs, attention may order its output otherwise.
+    mixed_BSNH = backend(_with_gathered_scores(inputs)).transpose(1, 2)
+    return mixed_BSNH.clone(memory_format=torch.contiguous_format).transpose(1, 2)
+
+
+def _with_gathered_scores(inputs: AttentionInputs) -> AttentionInputs:
+    """Return the inputs with scale q_i a_{clip(j - i)} in the bias instead of the rows a.
+
+    They are gathered: the shapes of the trainer's faster function cannot be traced.
+    """
+    key_RH, bias_NSS = inputs.terms.relative_key_RH, inputs.terms.bias_NSS
+    if key_RH is None:
+        return inputs
+    q_BNSH, _, _ = queries_keys_values(inputs)
+    length, reach = q_BNSH.shape[2], (key_RH.shape[0] - 1) // 2
+    position_S = torch.arange(length, device=q_BNSH.device)
+    row_SS = (position_S - position_S[:, None]).clamp(-reach, reach) + reach
+    scores_BNSR = q_BNSH @ (key_RH * inputs.scale).to(q_BNSH.dtype).t()
+    scores_BNSS = scores_BNSR.gather(-1, row_SS.expand(*q_BNSH.shape[:3], length))
+    bias_BNSS = scores_BNSS if bias_NSS is None else bias_NSS + scores_BNSS
+    terms = inputs.terms._replace(bias_NSS=bias_BNSS, relative_key_RH=None)
+    return inputs._replace(terms=terms)
 
 
 class LabelledBatch(NamedTuple):
@@ -324,7 +429,9 @@ class TupeloForMaskedLM(TupeloWithHead):
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
         self.encoder = TupeloModel(config)
-        self.head = MaskedLanguageModelHead(config)
+        self.head = MaskedLanguageModelHead(
+            config.hidden_size, config.vocab_size, config.layer_norm_eps
+        )
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Linear:
@@ -369,7 +476,7 @@ class TupeloForPreTraining(TupeloWithHead):
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
         self.encoder = TupeloModel(config)
-        self.head = DiscriminatorHead(config)
+        self.head = DiscriminatorHead(config.hidden_size)
         self.post_init()
 
     def logits(self, x_BSD: Tensor) -> Tensor:
@@ -393,7 +500,9 @@ class TupeloForSequenceClassification(TupeloWithHead):
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
         self.encoder = TupeloModel(config)
-        self.classifier = ClassificationHead(config, config.num_labels)
+        self.classifier = ClassificationHead(
+            config.hidden_size, config.num_labels, config.hidden_dropout_prob
+        )
         self.post_init()
 
     def logits(self, x_BSD: Tensor) -> Tensor:
@@ -453,7 +562,7 @@ class TupeloForMultipleChoice(TupeloWithHead):
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
         self.encoder = TupeloModel(config)
-        self.classifier = ClassificationHead(config, 1)
+        self.classifier = ClassificationHead(config.hidden_size, 1, config.hidden_dropout_prob)
         self.post_init()
 
     def forward(

@@ -1,2 +1,0 @@
-# For type checkers alone: an export carries the trainer's file under this name.
-from pretrain.model.position_tables import RelativeBias as RelativeBias
