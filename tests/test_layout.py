@@ -53,7 +53,7 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 41_245,
+    "lines of the packages": 41_159,
     "lines of benchmarks": 1_500,
     "lines of tests": 37_960,
     "words of docs": 13_180,
