@@ -30,7 +30,7 @@ _HASHES = {"training data": "training_data", "manifest": "manifest", "tokenizer"
 def properties(launch: Launch) -> dict[str, str]:
     """Return what a launch recorded, in words: "versions.torch" -> "2.13.0"."""
     changes = str(launch.get("uncommitted", "")).rpartition("\n")[2].strip()
-    nested = {name: launch[name] for name in ("versions", "variables") if name in launch}
+    nested = {name: value for name, value in launch.items() if name in ("versions", "variables")}
     return {
         "code": f"{launch['commit']} ({changes})" if changes else launch["commit"],
         **{name: str(launch[key]) for name, key in _NAMES.items() if key in launch},

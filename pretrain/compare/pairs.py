@@ -11,8 +11,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scipy.stats import binom, mannwhitneyu
-
 from pretrain.compare.runs import Arm, Run
 
 CONFIDENCE = 0.95  # asked of an interval; a few pairs give less
@@ -79,6 +77,8 @@ class Pair:
             excludes_none = not paired.low <= 0 <= paired.high
             is_significant = excludes_none and paired.confidence >= CONFIDENCE
         else:
+            from scipy.stats import mannwhitneyu  # takes a second, as below
+
             ends = [arm.values(lambda run: run.final_loss) for arm in (self.arm, self.against)]
             is_significant = mannwhitneyu(*ends, method="exact").pvalue <= 1 - CONFIDENCE
         return "significant" if is_significant else "not significant"
@@ -106,6 +106,8 @@ def median_interval(values: Sequence[float]) -> Interval:
     Args:
         values: one per pair, two or more; NaN where it is not known, which can be any value.
     """
+    from scipy.stats import binom
+
     n = len(values)
     rank = max(1, int(binom.ppf((1 - CONFIDENCE) / 2, n, 0.5)))
     lows = sorted(-math.inf if math.isnan(value) else value for value in values)

@@ -38,36 +38,36 @@ def report_of(comparison: Comparison) -> Report:
 
 
 def arm_numbers(comparison: Comparison, arm: Arm) -> dict[str, Any]:
-    """Return the numbers of an arm with all their digits; None: not known, or never reached."""
+    """Return the known numbers of an arm with all their digits; None: never reached."""
     losses = arm.values(lambda run: run.final_loss)
     baseline = comparison.arms[0]
-    pair = None if arm is baseline else Pair(arm, baseline)
-    at_end = pair if pair and comparison.has_comparable_ends(pair) else None
-    found = {
+    found: dict[str, Any] = {
         "arm": arm.name,
         "seeds": len(arm.runs),
         "loss": arm.median(lambda run: run.final_loss),
         "loss_low": min(losses) if len(losses) > 1 else None,
         "loss_high": max(losses) if len(losses) > 1 else None,
-        "difference": at_end and at_end.difference_at_end,
-        **_ends("difference", at_end and at_end.paired_difference_at_end),
-        "significance": at_end and at_end.significance_at_end,
         "target": comparison.target,
         "entropy": comparison.entropy,
         "step_below_entropy": comparison.left_plateau(arm, "step"),
+        **{f"{axis}_to_target": comparison.reached(arm, axis) for axis in comparison.axes},
     }
+    if arm is baseline:
+        return found
+    pair = Pair(arm, baseline)
+    if comparison.has_comparable_ends(pair):
+        found |= {"difference": pair.difference_at_end, "significance": pair.significance_at_end}
+        found |= _ends("difference", pair.paired_difference_at_end)
     for axis in comparison.axes:
-        share = pair and comparison.share(pair, axis)
-        has_share = share is not None and not comparison.is_bound(baseline)
-        found[f"{axis}_to_target"] = comparison.reached(arm, axis)
-        found[f"{axis}_share"] = share if has_share else None
-        found |= _ends(f"{axis}_share", comparison.paired_share(pair, axis) if has_share else None)
+        if not comparison.is_bound(baseline):
+            found[f"{axis}_share"] = comparison.share(pair, axis)
+            found |= _ends(f"{axis}_share", comparison.paired_share(pair, axis))
     return found
 
 
-def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
-    ends = ("low", "high", "confidence")
-    return {f"{name}_{end}": interval and getattr(interval, end) for end in ends}
+def _ends(name: str, interval: Interval | None) -> dict[str, float]:
+    ends = {} if interval is None else vars(interval)
+    return {f"{name}_{end}": ends[end] for end in ("low", "high", "confidence") if ends}
 
 
 def result_table(comparison: Comparison) -> Table:
@@ -94,7 +94,7 @@ def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
     found = arm_numbers(comparison, arm)
     loss = "diverged" if found["loss"] is None else f"{found['loss']:.3f}"
     difference = NONE
-    if found["difference"] is not None:
+    if found.get("difference") is not None:
         interval = _interval(found, "difference", "{:+.3f}")
         difference = f"{found['difference']:+.3f}{interval}\n{found['significance']}"
     row = {
@@ -108,10 +108,10 @@ def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
         row["steps below entropy"] = bound + amount(found["step_below_entropy"], "step")
     bound = "<= " if comparison.is_bound(arm) else ""
     for axis, name in comparison.axes.items():
-        text, share = bound + amount(found[f"{axis}_to_target"], axis), found[f"{axis}_share"]
+        text, share = bound + amount(found[f"{axis}_to_target"], axis), found.get(f"{axis}_share")
         # Steps of equally many tokens have one share.
         if share is not None and (
-            axis != "tokens" or not math.isclose(share, found["step_share"], rel_tol=1e-3)
+            axis != "tokens" or not math.isclose(share, found["step_share"] or 0.0, rel_tol=1e-3)
         ):
             text += f"\n{bound}{share:.0%}" + _interval(found, f"{axis}_share", "{:.0%}")
         row[f"{name} to target"] = text
@@ -120,8 +120,8 @@ def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
 
 def _interval(numbers: Mapping[str, Any], name: str, form: str) -> str:
     """Return a line with an interval; nothing if it is not known or has no ends."""
-    low, high = numbers[f"{name}_low"], numbers[f"{name}_high"]
-    if low is None or not (math.isfinite(low) or math.isfinite(high)):
+    low, high = numbers.get(f"{name}_low"), numbers.get(f"{name}_high")
+    if low is None or high is None or not (math.isfinite(low) or math.isfinite(high)):
         return ""
     if not math.isfinite(low):
         return f"\n{form.format(high)} or less"
