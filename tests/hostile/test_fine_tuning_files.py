@@ -21,7 +21,6 @@ from finetune.tasks.glue import GLUE
 from finetune.tasks.suite_files import read_files
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import ConfigError
-from pretrain.convert.exports.model_card import score_rows
 from pretrain.reports.table import as_csv
 from tests.finetune.models.kept_case import fine_tuned
 from tests.finetune.report.score_case import write_result, write_sweep_record
@@ -155,7 +154,6 @@ def tables_of(folder):
         texts = [report.as_text(80), report.table.as_markdown()]
         texts += [report.table.as_latex(report.notes), as_csv(report.numbers)]
         assert all(text.encode() is not None for text in texts)
-    return score_rows(folder.parents[1], None, "m")
 
 
 @pytest.mark.parametrize(
