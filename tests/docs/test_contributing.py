@@ -1,10 +1,15 @@
 """The additions that CONTRIBUTING.md describes work as they stand there."""
 
+import shutil
+import subprocess
+import sys
+
 import pytest
+from transformers import AutoModelForMaskedLM
 
 from tests.docs.contributed import BLOCKS
-from tests.forked_command import run_module
-from tests.pretrain.conftest import command, lines, shards
+from tests.forked_command import environment, run_module
+from tests.pretrain.conftest import ROOT, command, lines, shards
 
 __all__ = ["command", "shards"]  # fixtures
 TRAINED = {
@@ -14,6 +19,29 @@ TRAINED = {
     "pretrain/model/objectives/catalog": ("--objective", "smoothed"),
 }
 SUITE = "finetune/tasks/catalog"
+FIELDS = """
+    kerple_factor: float = Field(1.0, gt=0, description="multiplies KERPLE's bias")
+    kerple_reach: float = Field(100.0, gt=0, description="largest size of KERPLE's bias")
+
+
+class ModelSettings("""
+WITH_SETTINGS = """
+class LimitedBias(LogarithmicBias):
+    own_settings = ("kerple_factor", "kerple_reach")
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.factor, self.reach = settings.kerple_factor, settings.kerple_reach
+
+    def tables(self):
+        return {"relative_rate": [self.logarithms.weight]}
+
+    def attention_bias(self, sequence_length):
+        return self.factor * super().attention_bias(sequence_length).clamp(min=-self.reach)
+
+
+POSITION_ENCODINGS["limited"] = LimitedBias
+"""
 
 
 def run(file, package, *words):
@@ -41,3 +69,32 @@ def test_what_is_added_trains_and_resumes(command, tmp_path, file):
 
 def test_a_suite_that_is_added_is_listed():
     assert "BoolQ" in run(SUITE, "finetune", "tasks")
+
+
+@pytest.mark.slow("starts a copy of the program for each command")
+def test_settings_of_an_encoding_are_set_trained_resumed_exported_and_loaded(command, tmp_path):
+    checkout, folder, exported = (tmp_path / name for name in ("checkout", "run", "exported"))
+    shutil.copytree(ROOT / "pretrain", checkout / "pretrain")
+    for name in ("data_prep", "finetune", "tupelo", "ds_configs"):
+        (checkout / name).symlink_to(ROOT / name)
+    file = checkout / "pretrain/config/settings/model.py"
+    file.write_text(file.read_text().replace("\n\nclass ModelSettings(", FIELDS))
+    with (checkout / "pretrain/model/positions.py").open("a") as positions:
+        positions.write(BLOCKS["pretrain/model/positions"] + WITH_SETTINGS)
+
+    def start(*words):
+        program = [sys.executable, "-m", "pretrain", *map(str, words)]
+        variables = environment(PYTHONPATH=str(checkout))
+        subprocess.run(program, cwd=checkout, env=variables, check=True)
+
+    own = ("--model.kerple_factor=1.5", "--model.kerple_reach=0.8", "--optimizer.relative_rate=4")
+    words = ("--model.positions=limited", "--layer_drop.schedule=progressive", *own)
+    start(*command.words(*words, "--run-folder", folder))
+    evaluations = lines(folder, "evals.jsonl")
+    (folder / "result.json").unlink()
+    shutil.move(*(folder / "checkpoints").glob("step_*20"), tmp_path / "later")
+    start("train", folder, "--resume")
+    assert lines(folder, "evals.jsonl") == evaluations
+    start("export", folder, "--to", exported)  # and compares its logits with the trainer's
+    model = AutoModelForMaskedLM.from_pretrained(exported, trust_remote_code=True)
+    assert float(model.encoder.positions.attention_bias(32).min()) == pytest.approx(-1.5 * 0.8)

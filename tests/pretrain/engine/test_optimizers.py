@@ -23,6 +23,7 @@ from pretrain.engine.optimizers import (
     state_numbers,
 )
 from pretrain.engine.parameter_groups import check_table_rates
+from pretrain.model.encoder import build_position_encoding
 from tests.docs.contributed import BLOCKS
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import run_case
@@ -196,7 +197,9 @@ def test_the_engine_is_the_plain_loop_and_resumes_bit_for_bit(ranks, tmp_path):
             assert distance(here, weight, start[name]) < 0.1, name
 
 
-RATES = ("--optimizer.position_rate", "4", "--optimizer.relative_rate", "16")
+RATES = {f"{kind}_rate": f"--optimizer.{kind}_rate={rate}"
+         for kind, rate in (("position", 4), ("relative", 16))}  # fmt: skip
+OTHERS = ("shaw", "tupe-r-parametric", "tupe-a-table", "t5", "alibi", "nope")
 
 
 def adamw_with_table_rates(model, settings):
@@ -226,28 +229,14 @@ def adamw_with_table_rates(model, settings):
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize(
-    ("positions", "rates"),
-    [
-        ("tupe-r", RATES),
-        ("shaw", RATES[2:]),
-        *(
-            pytest.param(name, rates, marks=pytest.mark.slow("further encodings"))
-            for name, rates in (
-                *(("tupe-r-parametric", RATES), ("tupe-a-table", RATES[:2]), ("t5", RATES[2:])),
-                *(("alibi", ()), ("nope", ())),
-            )
-        ),
-    ],
-)
-def test_tables_of_positions_learn_at_their_own_rate_at_every_stage(
-    ranks, positions, rates, tmp_path
-):
+@pytest.mark.parametrize("positions", ["tupe-r", *mostly_slow(OTHERS, "further encodings")])
+def test_tables_of_positions_learn_at_their_own_rate_at_every_stage(ranks, positions, tmp_path):
     """And the rest, and the decay of all, as before; also after a resume.
 
     Relative keys belong to layers that are dropped for whole steps.
     """
-    words = ("--model.positions", positions, *rates)
+    model = build_position_encoding(case.case_settings("--model.positions", positions).model)
+    words = ("--model.positions", positions, *(RATES[name] for name in model.tables()))
     settings = case.case_settings(*words)
     model = case.build_model(settings)
     start = arrays(model)
@@ -269,7 +258,7 @@ def test_a_rate_of_a_table_that_is_not_there_is_refused():
         message = f"{rate}_rate=2 .*'{positions}', which has no such table"
         with pytest.raises(ConfigError, match=message):
             check_table_rates(case.case_settings(*words))
-    check_table_rates(case.case_settings("--model.positions", "bert-r", *RATES))
+    check_table_rates(case.case_settings("--model.positions", "bert-r", *RATES.values()))
 
 
 @pytest.fixture

@@ -17,10 +17,16 @@ from pretrain.model.position_baselines import alibi_slopes
 from pretrain.model.position_encoding import PositionSettings
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.model.torch_attention import AttentionInputs
-from tests.pretrain.model.random_encodings import model_settings, random_encoding
+from tests.pretrain.model.random_encodings import (
+    model_settings,
+    projected,
+    random_encoding,
+    t5_bucket,
+    untied,
+)
 
 BATCH, LENGTH, LAYERS, HEADS, HEAD_WIDTH = 2, 7, 3, 3, 16
-BUCKETS, MAX_DISTANCE, CLIP = 8, 12, 3
+CLIP = 3
 ENCODINGS = ["nope", "t5", "alibi", "tupe-a-table", "tupe-r-parametric", "shaw"]
 FUSED = ["fused"] * (obstacle_to_cpu_kernels() is None)
 BACKENDS = ["eager", "sdpa", *FUSED, "triton"]
@@ -29,8 +35,8 @@ BACKENDS = ["eager", "sdpa", *FUSED, "triton"]
 def settings(positions, **model):
     values = {
         **{"positions": positions, "num_layers": LAYERS, "width": HEADS * HEAD_WIDTH},
-        **{"num_heads": HEADS, "relative_buckets": BUCKETS, "max_sequence_length": 32},
-        "relative_max_distance": MAX_DISTANCE,
+        **{"num_heads": HEADS, "relative_buckets": 8, "max_sequence_length": 32},
+        "relative_max_distance": 12,
         **({"relative_clip": CLIP} if positions == "shaw" else {}),
         **model,
     }
@@ -41,38 +47,13 @@ def encoding_for(positions):
     return random_encoding(settings(positions), std=0.5)
 
 
-def bucket(distance):
-    """T5's bucket of one distance, with if instead of where."""
-    half, exact, size = BUCKETS // 2, BUCKETS // 4, abs(distance)
-    share = math.log(max(size, 1) / exact) / math.log(MAX_DISTANCE / exact)
-    found = size if size < exact else min(half - 1, exact + int(share * (half - exact)))
-    return found + (half if distance > 0 else 0)
-
-
-def projected(module, row, head):
-    """LayerNorm of one vector by its formula, and its projections for one head."""
-    centred = row - row.mean()
-    norm = centred / (centred.square().mean() + module.norm.eps).sqrt()
-    normed = norm * module.norm.weight + module.norm.bias
-    part = slice(head * HEAD_WIDTH, (head + 1) * HEAD_WIDTH)
-    return module.query.weight[part] @ normed, module.key.weight[part] @ normed
-
-
-def untied(encoding, head, p_i, p_j):
-    """(p_i U^Q)(p_j U^K)^T / sqrt(2d) of two rows of the table."""
-    table = encoding.projected.position_embeddings.weight
-    query, _ = projected(encoding.projected, table[p_i], head)
-    _, key = projected(encoding.projected, table[p_j], head)
-    return query @ key / math.sqrt(2 * HEAD_WIDTH)
-
-
 def parametric(encoding, head, i, j):
     """TUPE-R with b_{j-i} = (r F^Q)(r F^K)^T / sqrt(2d): row and column of [CLS] are theta."""
     if i == 0:
         return untied(encoding, head, -2, -2)
     if j == 0:
         return untied(encoding, head, -1, -1)
-    r = encoding.relative.bucket_embeddings.weight[bucket(j - i)]
+    r = encoding.relative.bucket_embeddings.weight[t5_bucket(j - i)]
     query, key = projected(encoding.relative, r, head)
     return untied(encoding, head, i, j) + query @ key / math.sqrt(2 * HEAD_WIDTH)
 
@@ -100,7 +81,7 @@ def score(encoding, positions, query, key, *, layer, head, i, j):
         return query @ key / math.sqrt(2 * HEAD_WIDTH) + term(encoding, head, i, j)
     content = query @ key / math.sqrt(HEAD_WIDTH)
     if positions == "t5":
-        return content + encoding.relative.bucket_embeddings.weight[bucket(j - i), head]
+        return content + encoding.relative.bucket_embeddings.weight[t5_bucket(j - i), head]
     return content - (SLOPES[head] * abs(j - i) if positions == "alibi" else 0)
 
 

@@ -19,7 +19,13 @@ from pretrain.model.encoder import Encoder, build_position_encoding
 from pretrain.model.position_encoding import transform_query_key
 from pretrain.model.position_tables import relative_bucket
 from pretrain.model.positions import POSITION_ENCODINGS
-from tests.pretrain.model.random_encodings import model_settings, random_encoding
+from tests.pretrain.model.random_encodings import (
+    model_settings,
+    projected,
+    random_encoding,
+    t5_bucket,
+    untied,
+)
 
 LENGTH, HEADS, HEAD_WIDTH, WIDTH = 7, 3, 4, 12
 UNTIED = ("tupe-a", "tupe-r", "tupe-a-tie-cls", "tupe-r-tie-cls")
@@ -36,36 +42,6 @@ def encoding_for(positions, **model):
 
 
 @torch.no_grad()
-def normed(encoding, vector):
-    """LayerNorm of one position vector, by its formula."""
-    norm = encoding.projected.norm
-    centred = vector - vector.mean()
-    return centred / math.sqrt(float(centred.square().mean()) + norm.eps) * norm.weight + norm.bias
-
-
-@torch.no_grad()
-def correlation(encoding, head, p_i, p_j, scale):
-    """(p_i U^Q)(p_j U^K)^T x scale for one head."""
-    rows = slice(head * HEAD_WIDTH, (head + 1) * HEAD_WIDTH)
-    projected = encoding.projected
-    query = projected.query.weight[rows] @ normed(encoding, p_i)
-    key = projected.key.weight[rows] @ normed(encoding, p_j)
-    if projected.query.bias is not None:
-        query, key = query + projected.query.bias[rows], key + projected.key.bias[rows]
-    return float(query @ key) * scale
-
-
-def t5_bucket(distance, num_buckets=8, max_distance=12):
-    """T5's bucket of one distance, with if instead of where."""
-    bucket = num_buckets // 2 if distance > 0 else 0
-    half, exact, distance = num_buckets // 2, num_buckets // 4, abs(distance)
-    if distance < exact:
-        return bucket + distance
-    share = math.log(distance / exact) / math.log(max_distance / exact)
-    return bucket + min(half - 1, exact + int(share * (half - exact)))
-
-
-@torch.no_grad()
 def turned(vector, position):
     """R(position) vector by RoFormer Eq. 12 to 15, its pairs being complex numbers."""
     half = len(vector) // 2
@@ -78,28 +54,22 @@ def turned(vector, position):
 
 
 @torch.no_grad()
-def expected_bias(encoding, positions, cls_reset="paper"):
+def expected_bias(encoding, positions, cls_reset):
     """Equations 5 and 7 to 11, element by element; i and j count from 0."""
     expected = torch.zeros(HEADS, LENGTH, LENGTH)
-    scale = 1 / math.sqrt(2 * HEAD_WIDTH)
     for head in range(HEADS):
         for i in range(LENGTH):
             for j in range(LENGTH):
                 absolute = relative = 0.0
                 from_cls, to_cls = i == 0, i != 0 and j == 0
-                untied = positions in ("tupe-a", "tupe-r")
+                resets = positions in ("tupe-a", "tupe-r") and (from_cls or to_cls)
                 if positions.startswith("tupe"):
-                    table = encoding.projected.position_embeddings.weight
-                    p_i, p_j = table[i], table[j]
-                    if untied and from_cls:
-                        p_i = p_j = table[-2]
-                    if untied and to_cls:
-                        p_i = p_j = table[-1]
-                    absolute = correlation(encoding, head, p_i, p_j, scale)
+                    p_i, p_j = (-2 if from_cls else -1,) * 2 if resets else (i, j)
+                    absolute = float(untied(encoding, head, p_i, p_j))
                 if positions in ("bert-r", "tupe-r", "tupe-r-tie-cls"):
                     buckets = encoding.relative.bucket_embeddings.weight
                     relative = float(buckets[t5_bucket(j - i), head])
-                    if untied and (from_cls or to_cls):
+                    if resets:
                         relative = 0.0
                         if cls_reset == "reference":
                             relative = float(buckets[4 if from_cls else 8, head])
@@ -107,24 +77,17 @@ def expected_bias(encoding, positions, cls_reset="paper"):
     return expected
 
 
-@pytest.mark.parametrize("positions", ["bert-r", *UNTIED])
-def test_the_bias_is_that_of_a_double_loop_over_the_equations(positions):
-    encoding = encoding_for(positions)
-    bias = encoding.attention_bias(LENGTH)
+@pytest.mark.parametrize(
+    ("positions", "own"),
+    [
+        *(("bert-r", {}), ("tupe-r", {"cls_reset": "reference"})),
+        *((name, {"position_projection_bias": bias}) for name in UNTIED for bias in (False, True)),
+    ],
+)
+def test_the_bias_is_that_of_a_double_loop_over_the_equations(positions, own):
+    encoding = encoding_for(positions, **own)
+    expected = expected_bias(encoding, positions, own.get("cls_reset"))
     # fp32 sums of 12 products
-    torch.testing.assert_close(bias, expected_bias(encoding, positions), rtol=1e-5, atol=1e-5)
-
-
-def test_the_reference_reset_adds_the_two_scalars_of_the_authors_code():
-    encoding = encoding_for("tupe-r", cls_reset="reference")
-    expected = expected_bias(encoding, "tupe-r", "reference")
-    torch.testing.assert_close(encoding.attention_bias(LENGTH), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("positions", UNTIED)
-def test_a_bias_of_the_projections_enters_every_product_of_positions(positions):
-    encoding = encoding_for(positions, position_projection_bias=True)
-    expected = expected_bias(encoding, positions)
     torch.testing.assert_close(encoding.attention_bias(LENGTH), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -172,10 +135,8 @@ def test_attention_scores_are_the_sum_of_the_papers_dot_products(positions):
                 query, key = q[i, part], k[j, part]
                 if positions == "bert-ad":
                     table = encoding.projected.position_embeddings.weight
-                    query = query + encoding.projected.query.weight[part] @ normed(
-                        encoding, table[i]
-                    )
-                    key = key + encoding.projected.key.weight[part] @ normed(encoding, table[j])
+                    query = query + projected(encoding.projected, table[i], head)[0]
+                    key = key + projected(encoding.projected, table[j], head)[1]
                 if positions == "rope":
                     query, key = turned(query, i), turned(key, j)
                 scores[j] = query @ key / math.sqrt(divisor)

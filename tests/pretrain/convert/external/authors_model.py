@@ -9,6 +9,8 @@ import math
 
 import torch
 
+from tests.pretrain.model.random_encodings import t5_bucket
+
 WIDTH, HEADS, FEEDFORWARD, LAYERS, POSITIONS = 24, 3, 40, 2, 20
 HEAD_WIDTH = WIDTH // HEADS
 ENCODER, HEAD = "decoder.sentence_encoder.", "decoder.lm_head."
@@ -122,16 +124,9 @@ def relative_scores(table, length):
     scores = torch.zeros(HEADS, length, length)
     for i in range(length):
         for j in range(length):
-            bucket = 16 if i == 0 else 32 if j == 0 else t5_bucket(j - i)
+            bucket = 16 if i == 0 else 32 if j == 0 else t5_bucket(j - i, 32, 128)
             scores[:, i, j] = table[bucket]
     return scores
-
-
-def t5_bucket(distance):
-    start, distance = (16, distance) if distance > 0 else (0, -distance)
-    if distance < 8:
-        return start + distance
-    return start + min(15, 8 + int(8 * math.log(distance / 8) / math.log(16)))
 
 
 def attended(layer, x, bias):
