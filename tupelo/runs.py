@@ -57,9 +57,9 @@ def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Com
 
     Returns:
         `arms`, `target`, `entropy` (the unigram entropy in nats, where a run recorded it) and
-        `notes`; `reached(arm, axis)`, `left_plateau(arm, axis)`, `after_plateau(arm, axis)` and
-        `speed_up(arm, axis)` for the axes "step", "tokens", "flops" and "training_seconds", None
-        where it was not reached or is not known.
+        `notes`; `reached(arm, axis)`, `left_plateau(arm, axis)` and `speed_up(arm, axis)` for the
+        axes "step", "tokens", "flops" and "training_seconds", None where it was not reached or is
+        not known.
 
     Raises:
         ConfigError: a folder holds no run, one without a finite evaluation, or runs that cannot be

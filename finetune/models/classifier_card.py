@@ -1,21 +1,17 @@
-"""The model card of an exported fine-tuned model: use, labels, scores, training."""
+"""The model card of an exported fine-tuned model: labels, scores, training."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from data_prep.files.atomic import save_text
 from finetune.models.classifier_format import stock_classifier
 from finetune.models.kept_model import KeptModel, KeptRecord
 from finetune.tasks.catalog import suite_of
 from finetune.tasks.task import split_title
-from pretrain.convert.exports.card_header import OTHER_LICENCE
-from pretrain.convert.exports.card_text import card_table, plain_text, render_card
 from pretrain.convert.exports.hf_check import ExportCheck
-from pretrain.convert.exports.model_card import CARD_FILE
-from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.convert.exports.model_card import OTHER_LICENCE, Rows, encoder_rows, save_card
 
 # Names of the Hub, where they differ from ours.
 HUB_METRICS = {
@@ -27,7 +23,7 @@ HUB_METRICS = {
 
 
 def write_classifier_card(
-    folder: Path, kept: KeptModel, check: ExportCheck, *, place: str, licence: str | None = None
+    folder: Path, kept: KeptModel, check: ExportCheck, *, place: Path, licence: str | None = None
 ) -> None:
     """Write README.md.
 
@@ -35,28 +31,36 @@ def write_classifier_card(
         folder: of the export.
         kept: what was exported.
         check: comparison of the export with the trainer.
-        place: of the folder in the examples.
+        place: where the folder will be.
         licence: as the Hub calls it; None: the training data have theirs.
     """
     record, stock = kept.record, stock_classifier(kept.record)
-    scores = [[title, metric, f"{100 * value:.1f}"] for title, _, metric, value in _scores(record)]
-    text = render_card(
-        Path(__file__).with_name("classifier_card.md.j2"),
-        header=_header(record, licence).to_yaml(),
-        name=record.describe(),
-        summary=_summary(kept),
+    pair = '{"text": "The first text.", "text_pair": "The second text."}'
+    unit = "logits" if record.labels else "numbers, in units of their standard deviation,"
+    save_card(
+        folder,
+        _header(record, licence),
         place=place,
-        trust="" if stock else ", trust_remote_code=True",
-        is_pair=len(record.texts) == 2,
-        labels=record.labels,
-        number=record.label,
-        texts=record.texts,
+        kind="text-classification",
+        name=record.describe(),
+        tables={
+            "Model": [
+                ["encoder", record.name],
+                *encoder_rows(record.model, kept.weights),
+                ["in transformers", stock.architecture if stock else "code of this folder"],
+                ["predicts", ", ".join(map(_quoted, record.labels or (record.label,)))],
+            ],
+            "Scores, times 100": [
+                [f"{title}, {metric}", f"{100 * value:.1f}"]
+                for title, _, metric, value in _scores(record)
+            ],
+            "Training": [*_training_rows(record), check.row(unit)],
+        },
+        has_own_code=stock is None,
+        example=pair if len(record.texts) == 2 else '"A text."',
         sequence_length=record.sequence_length,
         moses=record.tokenizer.moses,
-        scores=card_table(scores, ["development set", "metric", "score"]),
-        training=card_table(_training_rows(record, check), ["", ""]),
     )
-    save_text(folder / CARD_FILE, text)
 
 
 def _header(record: KeptRecord, licence: str | None) -> ModelCardData:
@@ -65,8 +69,7 @@ def _header(record: KeptRecord, licence: str | None) -> ModelCardData:
     return ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification",
-        license=licence or "other",
-        license_name=None if licence else OTHER_LICENCE,
+        **({"license": licence} if licence else OTHER_LICENCE),
         datasets=[suite.hub] if suite else None,  # identifiers of the Hub, no files
         tags=["fine-tuned", "tupelo"],
         model_name=record.describe(),
@@ -86,12 +89,6 @@ def _header(record: KeptRecord, licence: str | None) -> ModelCardData:
     )
 
 
-def _data_set(record: KeptRecord) -> str:
-    """Return the data set of the Hub, or the name of the user's own file; empty: unknown."""
-    suite = suite_of(record.task)
-    return suite.hub if suite else record.file
-
-
 def _scores(record: KeptRecord) -> Iterator[tuple[str, str, str, float]]:
     """Yield title and name of each development set, metric and value."""
     suite = suite_of(record.task)
@@ -101,36 +98,20 @@ def _scores(record: KeptRecord) -> Iterator[tuple[str, str, str, float]]:
             yield title, split, metric, value
 
 
-def _summary(kept: KeptModel) -> str:
-    record, stock = kept.record, stock_classifier(kept.record)
-    parameters = sum(weight.numel() for weight in kept.weights.values())
-    predicts = f"one of {len(record.labels)} classes" if record.labels else "a number"
-    what = "a pair of texts" if len(record.texts) == 2 else "a text"
-    kind = f"the stock `{stock.architecture}`" if stock else "a model with its own code"
-    return (
-        f"{plain_text(record.name)}, an encoder of {record.model.num_layers} layers, width "
-        f"{record.model.width}, with {POSITION_ENCODINGS[record.model.positions].description}, "
-        f"fine-tuned by Tupelo on {plain_text(record.task)}: of {what} it predicts {predicts}. It "
-        f"has {parameters:,} parameters. For transformers it is {kind}."
-    )
-
-
-def _training_rows(record: KeptRecord, check: ExportCheck) -> list[list[Any]]:
-    unit = "logits" if record.labels else "numbers, in units of their standard deviation,"
+def _training_rows(record: KeptRecord) -> Rows:
+    suite = suite_of(record.task)
+    data = suite.hub if suite else record.file
     return [
-        *([["training data", data]] if (data := _data_set(record)) else []),
+        *([["training data", data]] if data else []),
+        ["task", record.task],
+        ["text", ", ".join(map(_quoted, record.texts))],
         ["protocol", record.protocol],
         ["learning rate", f"{record.learning_rate:g}"],
         ["epochs", record.epochs],
         ["seed", record.seed],
-        [
-            "dropout",
-            f"{record.model.dropout:g}, attention {record.model.attention_dropout:g}",
-        ],
-        ["sequence length", f"at most {record.sequence_length}"],
-        [
-            "compared with the trainer",
-            f"largest difference {check.largest_difference:.1g} in {check.num_logits} {unit} of "
-            f"{check.source}, fp32",
-        ],
+        ["dropout", f"{record.model.dropout:g}, attention {record.model.attention_dropout:g}"],
     ]
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)

@@ -11,7 +11,6 @@ from finetune.models.classifier_card import write_classifier_card
 from finetune.models.classifier_format import write_classifier
 from finetune.models.kept_model import KeptModel, KeptRecord
 from pretrain.config.errors import ConfigError
-from pretrain.convert.exports.card_text import shown_place
 from pretrain.convert.exports.hf_check import (
     TOLERANCE,
     ExportCheck,
@@ -45,7 +44,7 @@ def export_classifier(kept: KeptModel, target: Path, licence: str | None = None)
     with complete_or_absent(target) as partial:
         write_classifier(partial, kept)
         check = check_classifier(kept, partial)
-        write_classifier_card(partial, kept, check, place=shown_place(target), licence=licence)
+        write_classifier_card(partial, kept, check, place=target, licence=licence)
     return check
 
 

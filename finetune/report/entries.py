@@ -1,70 +1,86 @@
-"""The cells of a table of scores, as they are printed, written and shown on pages."""
+"""The table of scores as it is printed, written and shown on pages, and its numbers."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any
 
 from finetune.report.axes import STEPS
-from finetune.report.score_table import Column, ScoreTable
+from finetune.report.caption import caption
+from finetune.report.score_table import MAJORITY, Column, ScoreTable
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.catalog import known_tasks
+from finetune.tasks.metric_names import METRIC_NAMES
+from pretrain.reports.report import Report
+from pretrain.reports.table import Table
 from pretrain.reports.words import amount, counted
 
-
-class Entry(NamedTuple):
-    """The content of one place of the table."""
-
-    value: str
-    spread: str = ""  # over the seeds
-    remark: str = ""  # on missing seeds or tasks
-    best: bool = False
-    parts: str = ""  # the metrics that the value is made from, such as 88.5/91.2
-
-    @property
-    def below(self) -> list[str]:
-        """Return what stands below the value."""
-        return [text for text in (self.parts, self.spread, self.remark) if text]
+OTHER_COLUMNS = ("model", "steps", "FLOPs", "average")
 
 
-def headers(table: ScoreTable) -> list[str]:
-    """Return the names of the columns of `entries`."""
-    average = ["average"] if table.has_average else []
-    return [*headers_of_rows(table), *(column.title for column in table.columns), *average]
+def report_of(table: ScoreTable, notes: Sequence[str]) -> Report:
+    """Return what `tupelo finetune table` shows."""
+    return Report(
+        "", shown(table), notes, [line for row in table.listed for line in _records(table, row)]
+    )
 
 
-def headers_of_rows(table: ScoreTable) -> list[str]:
-    """Return the names of the columns that say what a row is."""
-    steps = ["steps"] if any(row.step is not None for row in table.rows) else []
-    return ["model", *steps, *(["FLOPs"] if has_costs(table) else [])]
+def shown(table: ScoreTable) -> Table:
+    """Return the table, x 100 with one decimal, the best of each column marked.
 
-
-def entries(table: ScoreTable) -> list[list[Entry]]:
-    """Return the rows of the table, x 100 with one decimal, the best of each column marked.
-
-    Runs of an arm are not marked: the best of many is not comparable with a median.
+    Below a median are the metrics that it is made from, the range over the seeds, and how many of
+    them there are. Runs of an arm are not marked: the best of many is not comparable with a median.
     """
-    rows = table.listed
-    columns = [[Entry(table.label(row)) for row in rows]]
-    if "steps" in headers_of_rows(table):
-        columns.append([Entry(step_text(table, row)) for row in rows])
-    if has_costs(table):
-        costs = [table.cost(row) for row in rows]
-        columns.append([Entry("" if c is None else amount(c, table.axis)) for c in costs])
-    for column in table.columns:
-        found = [_entry(table, row, column) for row in rows]
-        columns.append(_marked(table, found, [table.median(row, column) for row in rows]))
+    rows = [_keys(table, row) for row in table.listed]
+    keys, best = len(rows[0]), set()
+    columns = [
+        (
+            # A task of one's own can be called anything.
+            f"{column.title} (task)" if column.title in OTHER_COLUMNS else column.title,
+            [_entry(table, row, column) for row in table.listed],
+            [table.median(row, column) for row in table.listed],
+        )
+        for column in table.columns
+    ]
     if table.has_average:
-        averages = [table.average(row) for row in rows]
-        columns.append(_marked(table, [_average(table, row) for row in rows], averages))
-    return [list(row) for row in zip(*columns, strict=True)]
+        averages = [table.average(row) for row in table.listed]
+        columns.append(("average", [_average(table, row) for row in table.listed], averages))
+    for title, texts, values in columns:
+        best |= {(number, title) for number in _best(table, values)}
+        for row, text in zip(rows, texts, strict=True):
+            row[title] = text
+    return Table("Scores of fine-tuning", rows, caption(table), keys=keys, best=best)
 
 
-def has_costs(table: ScoreTable) -> bool:
+def rate_table(table: ScoreTable) -> Table:
+    """Return the best learning rates."""
+    tasks = list(dict.fromkeys(column.task for column in table.columns))
+    rows = []
+    for row in (row for row in table.rows if row != MAJORITY):
+        found = [table.best(row, task) for task in tasks]
+        rates = ["-" if rate is None else f"{rate.learning_rate:g}" for rate in found]
+        names = {"model": table.label(row), "steps": _steps(table, row)}
+        rows.append(names | dict(zip(tasks, rates, strict=True)))
+    return Table("Best learning rates", rows)
+
+
+def _keys(table: ScoreTable, row: TableRow) -> dict[str, str]:
+    """Return the cells that say what a row is."""
+    cells = {"model": table.label(row)}
+    if any(other.step is not None for other in table.rows):
+        cells["steps"] = _steps(table, row)
+    if _has_costs(table):
+        cost = table.cost(row)
+        cells["FLOPs"] = "" if cost is None else amount(cost, table.axis)
+    return cells
+
+
+def _has_costs(table: ScoreTable) -> bool:
     """Return whether the table has a column of them beside the steps."""
     return table.axis != STEPS and bool(table.costs)
 
 
-def step_text(table: ScoreTable, row: TableRow) -> str:
+def _steps(table: ScoreTable, row: TableRow) -> str:
     """Return the step as in papers, 300k or 1M, if it is a round number; of an arm the range."""
     steps = sorted({run.step for run in table.runs(row) if run.step is not None})
     return " - ".join(map(_step, steps if len(steps) < 2 else [steps[0], steps[-1]]))
@@ -77,19 +93,21 @@ def _step(step: int) -> str:
     return f"{step:,}"
 
 
-def _entry(table: ScoreTable, row: TableRow, column: Column) -> Entry:
+def _entry(table: ScoreTable, row: TableRow, column: Column) -> str:
     rate = table.best(row, column.task)
     if rate is None:
-        return Entry("-")
+        return "-"
     median, scores = rate.median(column.split), rate.scores(column.split)
-    spread, requested, remark = _range(scores), rate.num_requested, ""
+    requested, remark = rate.num_requested, ""
     if len(scores) < requested and (rate.learning_rate is not None or requested > 1):
         remark = f"{len(scores)} of {counted(requested, 'seed')}"
     if median is None:
-        return Entry("-" if rate.finished else "failed", "", remark)
-    if median == DIVERGED:
-        return Entry("diverged", spread, remark)
-    return Entry(_shown(median), spread, remark, parts=_parts(rate, column))
+        lines = ["-" if rate.finished else "failed", remark]
+    elif median == DIVERGED:
+        lines = ["diverged", _range(scores), remark]
+    else:
+        lines = [_shown(median), _parts(rate, column), _range(scores), remark]
+    return "\n".join(filter(None, lines))
 
 
 def _parts(rate: RateScores, column: Column) -> str:
@@ -105,11 +123,11 @@ def _parts(rate: RateScores, column: Column) -> str:
     return "/".join(_shown(median) for median in found if median is not None)
 
 
-def _average(table: ScoreTable, row: TableRow) -> Entry:
+def _average(table: ScoreTable, row: TableRow) -> str:
     average = table.average(row)
     if average is None:
-        return Entry("-", "", f"lacks {', '.join(table.lacking(row))}")
-    return Entry(_shown(average), _range(table.averages(row)))
+        return f"-\nlacks {', '.join(table.lacking(row))}"
+    return "\n".join(filter(None, [_shown(average), _range(table.averages(row))]))
 
 
 def _range(scores: Sequence[float]) -> str:
@@ -120,16 +138,71 @@ def _shown(fraction: float) -> str:
     return f"{100 * fraction:.1f}"
 
 
-def _marked(
-    table: ScoreTable, found: Sequence[Entry], values: Sequence[float | None]
-) -> list[Entry]:
-    """Mark the entries with the highest value, several if they are equal as shown."""
+def _best(table: ScoreTable, values: Sequence[float | None]) -> list[int]:
+    """Return the rows with the highest value, several if they are equal as shown."""
     rounded = [
         DIVERGED if value is None or row in table.runs_of_arms else round(100 * value, 1)
         for row, value in zip(table.listed, values, strict=True)
     ]
     best = max(rounded)
-    return [
-        entry._replace(best=value == best > DIVERGED)
-        for entry, value in zip(found, rounded, strict=True)
-    ]
+    return [number for number, value in enumerate(rounded) if value == best > DIVERGED]
+
+
+def _records(table: ScoreTable, row: TableRow) -> Iterator[dict[str, Any]]:
+    """Yield the numbers of a row by column, x 100, six digits, and by metric if it has several."""
+    arm = table.arm(row)
+    before = {
+        "model": table.label(row),
+        "steps": row.step,
+        **({table.axis: table.cost(row)} if _has_costs(table) else {}),
+        "protocol": table.protocol,
+    }
+    after = {
+        "arm": "" if arm is None else table.label(arm.row),
+        "pretraining_seed": "" if arm is None else arm.seeds.get(row),
+        "run": "" if arm and row == arm.row else PurePath(row.origin).name,
+    }
+    for column in table.columns:
+        rate, metrics = table.best(row, column.task), table.metrics(column.task)
+        if rate is None:
+            continue
+        several = metrics if len(metrics) > 1 else []
+        main = "mean" if several and table.rule.takes_mean(column.task) else "".join(metrics[:1])
+        named = {"column": column.title, "metric": main}
+        yield before | named | _numbers(rate, column.split) | after
+        for metric in several:
+            title = f"{column.title} {METRIC_NAMES.get(metric, metric)}"
+            named = {"column": title, "metric": metric}
+            yield before | named | _numbers(rate.of_metric(metric), column.split) | after
+    average, averages = table.average(row), table.averages(row)
+    if table.has_average and average is not None:
+        found = dict.fromkeys(("learning_rate", "seeds", "finished", "diverged"), "")
+        yield (
+            before
+            | {"column": "average", "metric": ""}
+            | _ends(average, averages if len(averages) > 1 else [])
+            | found
+            | after
+        )
+
+
+def _numbers(rate: RateScores, split: str) -> dict[str, Any]:
+    return {
+        **_ends(rate.median(split), rate.scores(split)),
+        "learning_rate": "" if rate.learning_rate is None else f"{rate.learning_rate:g}",
+        "seeds": rate.num_requested,
+        "finished": len(rate.scores(split)),
+        "diverged": rate.num_diverged,
+    }
+
+
+def _ends(median: float | None, scores: Sequence[float]) -> dict[str, str]:
+    return {
+        "score": "" if median is None else "diverged" if median == DIVERGED else _digits(median),
+        "lowest": _digits(min(scores)) if scores else "",
+        "highest": _digits(max(scores)) if scores else "",
+    }
+
+
+def _digits(fraction: float) -> str:
+    return f"{100 * fraction:.6g}"

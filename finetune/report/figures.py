@@ -19,7 +19,8 @@ from finetune.report.score_table import Column, ScoreTable
 from finetune.report.scores import RateScores
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.metric_names import METRIC_NAMES
-from pretrain.reports.html import Picture, line_panel, save_picture
+from pretrain.reports.html import line_panel, save_picture
+from pretrain.reports.report import Gallery, Picture
 
 MOST_TICKS = 5
 
@@ -46,32 +47,23 @@ class Panel(NamedTuple):
         return Point(x, rate.of_metric(self.metric))
 
 
-class PictureGroup(NamedTuple):
-    """Pictures of one kind."""
-
-    heading: str
-    text: str
-    pictures: list[Picture]
-
-
-def draw_figures(table: ScoreTable, folder: Path) -> list[PictureGroup]:
+def draw_figures(table: ScoreTable, folder: Path) -> list[Gallery]:
     """Write every picture that the table has data for, as PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
-    groups = [
-        PictureGroup(
+    return [
+        Gallery(
             f"Score over the {AXES[table.axis]}",
             "At each checkpoint the median over the seeds at the table's learning rate; the band "
             "is the range of the finished seeds. A cross marks how many seeds diverged.",
             _draw_over_pretraining(table, folder),
         ),
-        PictureGroup(
+        Gallery(
             "Score over the learning rate",
             "The median over the seeds; the band is the range of the finished seeds. A cross marks "
             "how many seeds diverged; where the median is one of them, the line has a gap.",
             _draw_over_rates(table, folder),
         ),
     ]
-    return [group for group in groups if group.pictures]
 
 
 def _draw_over_pretraining(table: ScoreTable, folder: Path) -> list[Picture]:

@@ -47,7 +47,8 @@ def main(arguments: argparse.Namespace) -> None:
     from pretrain.analysis.findings import shown_cells, write_findings
     from pretrain.analysis.subjects import Scope, few_checkpoints, read_subjects
     from pretrain.reports.report_folder import ReportFolder
-    from pretrain.reports.terminal import fitting_table, paragraph, terminal_width
+    from pretrain.reports.table import Table
+    from pretrain.reports.terminal import paragraph, terminal_width
 
     rows = ROWS if arguments.rows is None else arguments.rows
     scope = Scope(rows, arguments.shards, arguments.checkpoint, analysis.over_training)
@@ -58,7 +59,8 @@ def main(arguments: argparse.Namespace) -> None:
     found = importlib.import_module(analysis.module).findings(subjects)
     write_findings(found, folder)
     width = terminal_width()
-    print(fitting_table(found.shown.columns, shown_cells(found.shown), width))
+    shown = [dict(zip(found.shown.columns, row, strict=True)) for row in shown_cells(found.shown)]
+    print(Table(name, shown).as_text(width))
     notes = few_checkpoints(subjects) if analysis.over_training else []
     for note in notes:
         print(f"\n{paragraph(note, width, first='note: ', rest='      ')}")

@@ -9,14 +9,11 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from pretrain.compare.convergence import Comparison, compare
-from pretrain.compare.headline import headline
+from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
-from pretrain.compare.tables import result_tables
+from pretrain.compare.tables import report_of
 from pretrain.reports.report_folder import ReportFolder
-from pretrain.reports.terminal import fitting_table, paragraph, terminal_width
-
-TUNING_UNKNOWN = "tuning unknown: were the learning rates of all arms tuned with equal trials?"
+from pretrain.reports.terminal import terminal_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,43 +35,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TEXT",
-        help="your own caveat among the notes; may be repeated",
-    )
-    parser.add_argument(
-        "--tuned",
-        action="store_true",
-        help="all arms were tuned with equal trials: drop the 'tuning unknown' warning",
+        help="your own caveat before the notes; may be repeated",
     )
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the comparison, and write the report if --report is given."""
     comparison = compare([read_run(folder) for folder in arguments.runs], arguments.target)
-    place = 1 if comparison.reasons_against_seconds else 0  # the first note names them
-    notes = [*comparison.notes[:place], *arguments.note, *comparison.notes[place:]]
-    notes += [] if arguments.tuned or len(comparison.arms) == 1 else [TUNING_UNKNOWN]
-    comparison = dataclasses.replace(comparison, notes=notes)
-    if arguments.report is None:
-        print(in_text(comparison, terminal_width()))
-        return
-    # Matplotlib takes most of a second to import.
-    from pretrain.compare.page.report import write_report
+    comparison = dataclasses.replace(comparison, notes=[*arguments.note, *comparison.notes])
+    folder = ReportFolder(arguments.report or Path(), "a comparison", "--report")
+    if arguments.report is not None:
+        folder.refuse_if_taken()
+    print(report_of(comparison).as_text(terminal_width()))
+    if arguments.report is not None:
+        # Matplotlib takes most of a second to import.
+        from pretrain.compare.page.report import write_report
 
-    folder = ReportFolder(arguments.report, "a comparison", "--report")
-    folder.refuse_if_taken()
-    print(in_text(comparison, terminal_width()))
-    write_report(comparison, folder)
-    print(f"\nreport: {arguments.report / 'index.html'}")
-
-
-def in_text(comparison: Comparison, width: int) -> str:
-    """Return what was compared, tables and notes, in lines of `width` letters."""
-    tables = [
-        f"{table.title}\n\n"
-        + fitting_table(table.headers, table.rows, width, text_columns=table.text_columns)
-        + (f"\n\n{paragraph(table.remark, width)}" if table.remark else "")
-        for table in result_tables(comparison)
-    ]
-    words = [paragraph(sentence, width, rest="  ") for sentence in headline(comparison)]
-    notes = [paragraph(note, width, first="note: ", rest="      ") for note in comparison.notes]
-    return "\n\n".join(filter(None, ["\n".join(words), *tables, "\n".join(notes)]))
+        write_report(comparison, folder)
+        print(f"report: {arguments.report / 'index.html'}")

@@ -234,7 +234,6 @@ def _compare(
         notes = [f"this is {NOTE}", *notes]
     for_notes = [word for note in notes for word in ("--note", note)]
     words = ["compare", *runs, "--report", str(folder.path / REPORT), *for_notes]
-    words += ["--tuned"] if sweep.spec.tuning is not None else []
     run_command(COMMANDS, words)
     if sweep.is_smoke_test:
         print(f"this was {NOTE}")

@@ -1,8 +1,8 @@
 """Which run reached a held-out loss sooner: in steps, tokens, FLOPs and training seconds.
 
 The first run is the baseline. Runs that differ only in the seed form one arm, reported by medians
-and the range; arms of equal seeds are compared seed by seed. Nothing is smoothed; between two
-evaluations the loss is interpolated linearly.
+and the range; arms of equal seeds are compared with it seed by seed. Nothing is smoothed; between
+two evaluations the loss is interpolated linearly.
 """
 
 import json
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from data_prep.files.program import shell_command
 from pretrain.compare.caveats import notes_on
-from pretrain.compare.pairs import Interval, Pair, Verdict, verdict
+from pretrain.compare.pairs import Interval, Pair
 from pretrain.compare.plateau import (
     PLATEAU_MARGIN,
     automatic_target,
@@ -23,7 +23,6 @@ from pretrain.compare.runs import (
     Arm,
     Run,
     crossing,
-    differing_settings,
     have_equal_flops,
     is_below_from_the_start,
 )
@@ -38,8 +37,6 @@ AXES = {
     "training_seconds": "time",
 }
 
-LAYER_DROP = "layer_drop."  # begins the names of its settings
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -49,7 +46,7 @@ class Comparison:
         arms: the compared settings.
         target: held-out loss in nats.
         reasons_against_seconds: why seconds cannot be compared; none if they can.
-        notes: caveats, a sentence each, the most severe first.
+        notes: caveats, a line each, the most severe first.
         entropy: unigram entropy of the held-out predictions in nats; None: no run recorded it.
     """
 
@@ -77,19 +74,8 @@ class Comparison:
 
     @property
     def pairs(self) -> list[Pair]:
-        """Return each arm with the baseline, and with the arm before it that it is nearest to.
-
-        An arm whose nearest one never left the plateau is compared with the nearest that did, too.
-        """
-        pairs = []
-        for number, arm in enumerate(self.arms[1:], 1):
-            before = self.arms[:number]
-            others = [self.arms[0], _nearest(arm, before)]
-            left = [other for other in before if not self.never_left_plateau(other)]
-            if left and not self.never_left_plateau(arm):
-                others.append(_nearest(arm, left))
-            pairs += [Pair(arm, other) for other in {one.name: one for one in others}.values()]
-        return pairs
+        """Return each other arm with the baseline."""
+        return [Pair(arm, self.arms[0]) for arm in self.arms[1:]]
 
     def reached(self, arm: Arm, axis: str) -> float | None:
         """Return the median amount of `axis` at which the arm reached the target."""
@@ -107,23 +93,12 @@ class Comparison:
         """Return whether the entropy is known and the median run stayed on the plateau."""
         return self.entropy is not None and self.left_plateau(arm, "step") is None
 
-    def after_plateau(self, arm: Arm, axis: str) -> float | None:
-        """Return the amount of `axis` from the end of the plateau to the target.
-
-        It is `reached` less `left_plateau`. None: one of them is, or the target is not below the
-        end of the plateau.
-        """
-        left, reached = self.left_plateau(arm, axis), self.reached(arm, axis)
-        if self.plateau_end is None or left is None or reached is None:
-            return None
-        return reached - left if self.target < self.plateau_end else None
-
     def is_bound(self, arm: Arm) -> bool:
         """Return whether `reached` is an upper bound: a run was below the target from the start."""
         return any(is_below_from_the_start(run, self.target) for run in arm.runs)
 
     def is_plateau_bound(self, arm: Arm) -> bool:
-        """Return whether `left_plateau` is an upper bound, and `after_plateau` a lower one."""
+        """Return whether `left_plateau` is an upper bound: a run was below from the start."""
         end = self.plateau_end
         return end is not None and any(is_below_from_the_start(run, end) for run in arm.runs)
 
@@ -155,25 +130,6 @@ class Comparison:
             return None
         return pair.paired_ratio(lambda run: crossing(run, self.target, axis))
 
-    def shares(self, pair: Pair) -> dict[str, float]:
-        """Return the known shares by axis; that of the tokens only where it is not the steps'."""
-        known = {axis: self.share(pair, axis) for axis in self.axes}
-        found = {axis: share for axis, share in known.items() if share is not None}
-        if "tokens" in found and math.isclose(found["tokens"], found["step"], rel_tol=1e-3):
-            del found["tokens"]
-        return found
-
-    def verdict(self, pair: Pair, axis: str) -> Verdict:
-        """Return whether the arms differ on an axis by more than the seeds do."""
-        if (paired := self.paired_share(pair, axis)) is not None:
-            return paired.verdict(1.0)
-        return verdict(
-            *(
-                arm.values(lambda run: crossing(run, self.target, axis))
-                for arm in (pair.arm, pair.against)
-            )
-        )
-
     def has_comparable_ends(self, pair: Pair) -> bool:
         """Return whether all runs of a pair had equally many tokens, FLOPs or hours."""
         # A run that diverged has no end to be compared at: its loss there counts as infinite.
@@ -190,7 +146,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
-    """Compare runs with the first one, and with each other.
+    """Compare runs with the first one.
 
     Args:
         runs: at least two.
@@ -203,10 +159,9 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
     _refuse_incomparable(runs)
     arms = _arms(runs)
     entropy = entropy_of(arms)
-    is_automatic = target == "auto"
-    loss = automatic_target(arms, entropy) if is_automatic else _loss_in(target)
+    loss = automatic_target(arms, entropy) if target == "auto" else _loss_in(target)
     reasons = reasons_against_seconds(arms)
-    notes = notes_on(arms, loss, reasons, entropy=entropy, is_automatic=is_automatic)
+    notes = notes_on(arms, loss, reasons, entropy=entropy)
     return Comparison(arms, loss, reasons, notes, entropy)
 
 
@@ -220,19 +175,6 @@ def _loss_in(target: str) -> float:
             f"--target {target!r} is neither a finite number nor auto; give a loss in nats"
         )
     return loss
-
-
-def _nearest(arm: Arm, others: Sequence[Arm]) -> Arm:
-    """Return the arm that differs in the fewest settings; those of layer drop count least.
-
-    So an arm with layer drop is compared with the same model at full depth, if it is there.
-    """
-
-    def differences(other: Arm) -> tuple[int, int]:
-        names = differing_settings([arm, other])
-        return sum(not name.startswith(LAYER_DROP) for name in names), len(names)
-
-    return min(others, key=differences)
 
 
 def _refuse_incomparable(runs: Sequence[Run]) -> None:

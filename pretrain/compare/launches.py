@@ -1,135 +1,77 @@
-"""Differences between the launches of compared runs, besides their settings, as sentences.
+"""What the launches of compared runs recorded of code, machine and data, and where it differs.
 
 Every launch counts: a resumed run can have changed its device. What an older launch did not record
 counts as equal.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from pretrain.reports.words import listed
+from pretrain.config.settings import flat
 
 Launch = dict[str, Any]
-Value = Callable[[Launch], str | None]
 
+MACHINE = ("device", "ranks", "machines", "threads")  # what changes the speed alone
 SHORT_HASH = 12
-RESTARTS = "restarts_after"  # the setting that a restart of the schedules changes
+# Name in a table -> what a launch calls it.
+_NAMES = {
+    "device": "device",
+    "ranks": "world_size",
+    "machines": "hosts",
+    "threads": "threads",
+    "precision": "precision",
+    "ZeRO stage": "zero_stage",
+}
+_HASHES = {"training data": "training_data", "manifest": "manifest", "tokenizer": "tokenizer"}
 
 
-def machine_differences(launches: Mapping[str, Sequence[Launch]]) -> list[str]:
-    """Return a sentence for every difference that changes the speed alone; see below."""
-    looked_at: list[tuple[str, Value]] = [
-        ("devices", lambda launch: launch["device"]),
-        ("numbers of ranks", _text_of("world_size")),
-        ("numbers of machines", _text_of("hosts")),
-        ("numbers of threads", _text_of("threads")),
-    ]
-    return _differences(launches, looked_at)
+def properties(launch: Launch) -> dict[str, str]:
+    """Return what a launch recorded, in words: "versions.torch" -> "2.13.0"."""
+    changes = str(launch.get("uncommitted", "")).rpartition("\n")[2].strip()
+    nested = {name: value for name, value in launch.items() if name in ("versions", "variables")}
+    return {
+        "code": f"{launch['commit']} ({changes})" if changes else launch["commit"],
+        **{name: str(launch[key]) for name, key in _NAMES.items() if key in launch},
+        **{name: str(launch[key])[:SHORT_HASH] for name, key in _HASHES.items() if key in launch},
+        **{name: str(value) for name, value in flat(nested).items()},
+    }
 
 
-def launch_differences(launches: Mapping[str, Sequence[Launch]]) -> list[str]:
-    """Return a sentence for every other property that is not equal in all launches.
-
-    Args:
-        launches: of all runs of each arm, by the name of the arm.
-    """
-    return _differences(launches, _looked_at(launches))
-
-
-def _differences(
-    launches: Mapping[str, Sequence[Launch]], looked_at: Sequence[tuple[str, Value]]
-) -> list[str]:
-    sentences = []
-    for what, value in looked_at:
-        by_arm = {arm: _each(map(value, found)) for arm, found in launches.items()}
-        if len({one for values in by_arm.values() for one in values}) > 1:
-            sentences.append(f"the runs have different {what}: {_in_words(by_arm)}")
-    return sentences
+def differing(launches: Sequence[Launch]) -> list[str]:
+    """Return the names of the properties that are not equal in all launches."""
+    found = [properties(launch) for launch in launches]
+    names = dict.fromkeys(name for one in found for name in one)
+    different = [name for name in names if len(_values(name, launches, found)) > 1]
+    # Manifests of other sequences differ too.
+    return [name for name in different if name != "manifest" or "training data" not in different]
 
 
-def history_notes(run: str, launches: Sequence[Launch]) -> list[str]:
-    """Return how a run was resumed, and what changed between its launches.
-
-    Args:
-        run: its name in the sentences.
-        launches: of the run, in order.
-    """
-    resumed = [launch for launch in launches if launch.get("resumed_from") is not None]
-    if not resumed:
-        return []
-    steps = ", ".join(f"{launch['resumed_from']:,}" for launch in resumed)
-    notes = [f"{run} was resumed after {'step' if len(resumed) == 1 else 'steps'} {steps}"]
-    for before, after in zip(launches, launches[1:], strict=False):
-        changes = [
-            f"{what} ({before[name]} to {after[name]})"
-            for name, what in (
-                ("world_size", "its number of ranks"),
-                ("zero_stage", "its ZeRO stage"),
-                ("precision", "its precision"),
-            )
-            if name in before and name in after and before[name] != after[name]
-        ]
-        settings = after.get("changed_settings", {})
-        schedules = f", schedules {'restarted' if RESTARTS in settings else 'stretched'}"
-        changes += [
-            f"{name} ({was} to {now}{schedules if name in ('steps', 'hours') else ''})"
-            for name, (was, now) in settings.items()
-            # Reported above, or derived from a setting.
-            if name not in ("world_size", RESTARTS) and not name.startswith("ds_config.")
-        ]
-        if changes:
-            step = after.get("resumed_from") or 0
-            notes.append(f"{run} changed {', '.join(changes)} after step {step:,}")
-    return notes
+def _values(name: str, launches: Sequence[Launch], found: Sequence[dict[str, str]]) -> set[str]:
+    """Return the recorded values; a launch that records variables records those that were set."""
+    if name.startswith("variables."):
+        return {
+            one.get(name, "unset")
+            for launch, one in zip(launches, found, strict=True)
+            if "variables" in launch
+        }
+    return {one[name] for one in found if name in one}
 
 
-def code_of(launch: Launch) -> str:
-    """Return the commit of a launch, and how much was not committed: "2 files changed, ..."."""
-    changes = launch.get("uncommitted", "").rpartition("\n")[2].strip()
-    return f"{launch['commit']} ({changes})" if changes else str(launch["commit"])
+def history(launch: Launch) -> dict[str, str]:
+    """Return the step that a launch began after, what it changed, and its command."""
+    changed = launch.get("changed_settings", {})
+    return {
+        "after step": f"{launch.get('resumed_from') or 0:,}",
+        "changed settings": ", ".join(f"{name} {a} -> {b}" for name, (a, b) in changed.items()),
+        "command": _typed(launch["command"]) if launch.get("command") else "",
+    }
 
 
-def _looked_at(launches: Mapping[str, Sequence[Launch]]) -> list[tuple[str, Value]]:
-    every = [launch for found in launches.values() for launch in found]
-    packages = dict.fromkeys(name for launch in every for name in launch["versions"])
-    variables = dict.fromkeys(name for launch in every for name in launch.get("variables", {}))
-    looked_at: list[tuple[str, Value]] = [
-        ("precisions", _text_of("precision")),
-        ("commits of the code", code_of),
-        ("training data", _short_hash_of("training_data")),
-    ]
-    if len({launch["training_data"] for launch in every}) == 1:
-        # Different rows are reported above.
-        looked_at.append(("manifests of equal sequences", _short_hash_of("manifest")))
-    looked_at += [(f"versions of the packages, {name}", _version_of(name)) for name in packages]
-    looked_at += [(f"values of {name}", _variable_of(name)) for name in variables]
-    return looked_at
-
-
-def _text_of(name: str) -> Value:
-    return lambda launch: str(launch[name]) if name in launch else None
-
-
-def _short_hash_of(name: str) -> Value:
-    return lambda launch: launch[name][:SHORT_HASH] if name in launch else None
-
-
-def _version_of(package: str) -> Value:
-    return lambda launch: launch["versions"].get(package)
-
-
-def _variable_of(name: str) -> Value:
-    # A launch that records variables records those that were set.
-    return lambda launch: launch["variables"].get(name, "unset") if "variables" in launch else None
-
-
-def _each(values: Any) -> list[str]:
-    return list(dict.fromkeys(value for value in values if value is not None))
-
-
-def _in_words(by_arm: Mapping[str, list[str]]) -> str:
-    """Return "a and b: x; c: y, then z"."""
-    arms: dict[str, list[str]] = {}
-    for arm, values in by_arm.items():
-        arms.setdefault(", then ".join(values) or "not recorded", []).append(arm)
-    return "; ".join(f"{listed(names)} {values}" for values, names in arms.items())
+def _typed(command: Sequence[str]) -> str:
+    """Return a command line; `python -m PACKAGE` gives a process the file that it runs."""
+    program = Path(command[0])
+    is_package = program.name == "__main__.py"
+    begin = ["python", "-m", program.parent.name] if is_package else [command[0]]
+    return shlex.join([*begin, *command[1:]])

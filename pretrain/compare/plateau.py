@@ -12,24 +12,10 @@ from collections.abc import Sequence
 from pretrain.compare.runs import Arm
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
-from pretrain.reports.words import listed
 
 # In nats below the entropy. At 0.3 a loss falls quickly, so that the place is sharp.
 PLATEAU_MARGIN = 0.3
 TARGET_MARGIN = 1.0
-
-# Entropies are sums of equal terms in other orders: equal ones differ by rounding only.
-ROUNDING = 1e-6
-
-
-def recorded_entropies(arms: Sequence[Arm]) -> list[float]:
-    """Return the unigram entropies that launches recorded, in nats, the lowest first.
-
-    None of replaced-token detection: of its loss, a predicted word is a small part.
-    """
-    arms = [arm for arm in arms if arm.compared_settings["objective"] != REPLACED_TOKEN_DETECTION]
-    found = {launch.get("frequency_entropy") for arm in arms for launch in arm.launches}
-    return sorted(entropy for entropy in found if entropy is not None)
 
 
 def entropy_of(arms: Sequence[Arm]) -> float | None:
@@ -37,22 +23,12 @@ def entropy_of(arms: Sequence[Arm]) -> float | None:
 
     All runs of a comparison predict the same held-out words, so one run that recorded it suffices.
     Frequencies come from the training text: where texts differ, the lowest entropy counts, below
-    which an arm is behind the plateau of any of them.
+    which an arm is behind the plateau of any of them. Replaced-token detection has none: of its
+    loss, a predicted word is a small part.
     """
-    return min(recorded_entropies(arms), default=None)
-
-
-def entropy_notes(arms: Sequence[Arm]) -> list[str]:
-    """Return a note where launches recorded no entropy, or different ones."""
-    found = recorded_entropies(arms)
-    if not found:
-        return ["no run recorded the unigram entropy: whether the target is below it is unknown"]
-    if found[-1] - found[0] <= ROUNDING:
-        return []
-    return [
-        "the training texts differ: their unigram entropy on the held-out words is "
-        f"{found[0]:.3f} to {found[-1]:.3f} nats; the lowest counts"
-    ]
+    arms = [arm for arm in arms if arm.compared_settings["objective"] != REPLACED_TOKEN_DETECTION]
+    found = {launch.get("frequency_entropy") for arm in arms for launch in arm.launches}
+    return min((entropy for entropy in found if entropy is not None), default=None)
 
 
 def is_near_plateau(loss: float, entropy: float | None) -> bool:
@@ -80,17 +56,6 @@ def automatic_target(arms: Sequence[Arm], entropy: float | None) -> float:
     if not finite:
         raise ConfigError("most runs of every arm diverged; give a --target in nats")
     return ends[0] if math.isfinite(ends[0]) else max(finite)
-
-
-def target_notes(arms: Sequence[Arm], target: float, entropy: float | None) -> list[str]:
-    """Return a note on the arms that an automatic target left out."""
-    if entropy is None or is_near_plateau(target, entropy):
-        return []
-    names = [arm.name for arm in arms if is_near_plateau(_end(arm), entropy)]
-    if not names:
-        return []
-    least = f"{TARGET_MARGIN:g} nat below the unigram entropy, {entropy:.3f}"
-    return [f"the automatic target leaves out {listed(names)}: not {least}, at the end"]
 
 
 def _end(arm: Arm) -> float:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pretrain.compare.bootstrap import bootstrap_interval
 from pretrain.compare.run_files import (
     Evaluation,
     Launch,
@@ -84,11 +83,6 @@ class Arm:
         """Return the value of each run; None and NaN are infinity."""
         found = [value(run) for run in self.runs]
         return [math.inf if one is None or math.isnan(one) else one for one in found]
-
-    @property
-    def bootstrap_at_end(self) -> tuple[float, float]:
-        """Return the interval of the median loss at the end, of two runs or more."""
-        return bootstrap_interval(self.values(lambda run: run.final_loss))
 
     @property
     def launches(self) -> list[dict[str, Any]]:

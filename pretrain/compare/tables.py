@@ -1,240 +1,230 @@
-"""The tables of a comparison: cost of reaching the target, ends, arm against arm, and every run."""
+"""The tables of a comparison: a row per arm, every run, settings that differ, and launches."""
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from data_prep.files.quoting import plain
-from pretrain.compare.bootstrap import SHARE
 from pretrain.compare.convergence import Comparison
-from pretrain.compare.pairs import CONFIDENCE, Interval, Pair, confidences
+from pretrain.compare.launches import history, properties
+from pretrain.compare.pairs import Interval, Pair
 from pretrain.compare.plateau import PLATEAU_MARGIN
-from pretrain.compare.runs import Arm, Run, crossing, is_below_from_the_start
-from pretrain.reports.words import amount, counted, listed
-
-NONE = "-"
-WITHIN = "\nnot significant"
-SIGNIFICANT = (
-    f"Significant: the interval over seeds excludes no difference at a confidence of "
-    f"{CONFIDENCE:.0%} (sign test; of unequal seeds, their ranges do not overlap)."
+from pretrain.compare.runs import (
+    Arm,
+    Run,
+    crossing,
+    differing_settings,
+    is_below_from_the_start,
 )
-BY_SEED = (
-    "Below a median over pairs of runs of equal seed: the interval of the sign test (confidence: "
-    "{})."
-)
-BOOTSTRAP = (
-    f"Bootstrap: the middle {SHARE:.0%} of medians of resampled seeds; with five or fewer it is "
-    "nearly their range."
-)
-MOST_SETTINGS = 6  # in a cell; the page lists all
+from pretrain.compare.timing import weighted_by_seconds
+from pretrain.profiling.phase_names import SHARES
+from pretrain.reports.report import Report
+from pretrain.reports.table import Table
+from pretrain.reports.words import amount, counted
+
+NONE = "-"  # not known, or not recorded by an earlier version
 
 
-class Table(NamedTuple):
-    """A table with a title."""
-
-    title: str
-    headers: list[str]
-    rows: list[list[str]]
-    remark: str = ""
-    text_columns: tuple[int, ...] = ()
-
-
-def result_tables(comparison: Comparison) -> list[Table]:
-    """Return the tables of the result."""
-    tables = [cost_table(comparison), end_table(comparison)]
-    return [*tables, pair_table(comparison)] if comparison.pairs else tables
+def report_of(comparison: Comparison) -> Report:
+    """Return what `tupelo compare` shows."""
+    arms = comparison.arms
+    runs = counted(sum(len(arm.runs) for arm in arms), "run")
+    lead = f"{runs} of {counted(len(arms), 'arm')}; target {comparison.target:.3f} nats"
+    if comparison.entropy is not None:
+        below = comparison.entropy - comparison.target
+        where = f"{abs(below):.2f} {'below' if below > 0 else 'above'}"
+        lead += f", {where} the unigram entropy {comparison.entropy:.3f}"
+    numbers = [arm_numbers(comparison, arm) for arm in arms]
+    return Report(lead, result_table(comparison), comparison.notes, numbers)
 
 
-def cost_table(comparison: Comparison) -> Table:
-    """Return a row per arm: what it took to leave the plateau, and to reach the target."""
-    has_plateau = comparison.entropy is not None
-    rows = []
-    for arm in comparison.arms:
-        phases = _phases(comparison, arm)
-        columns = ["\n".join(column) for column in zip(*phases, strict=True)]
-        rows.append([_named(arm), *(columns if has_plateau else columns[1:])])
-    remark = (
-        f"The plateau ends {PLATEAU_MARGIN:g} nats below the unigram entropy, "
-        f"{comparison.entropy:.3f}."
-        if has_plateau
-        else ""
+def arm_numbers(comparison: Comparison, arm: Arm) -> dict[str, Any]:
+    """Return the known numbers of an arm with all their digits; None: never reached."""
+    losses = arm.values(lambda run: run.final_loss)
+    baseline = comparison.arms[0]
+    found: dict[str, Any] = {
+        "arm": arm.name,
+        "seeds": len(arm.runs),
+        "loss": arm.median(lambda run: run.final_loss),
+        "loss_low": min(losses) if len(losses) > 1 else None,
+        "loss_high": max(losses) if len(losses) > 1 else None,
+        "target": comparison.target,
+        "entropy": comparison.entropy,
+        "step_below_entropy": comparison.left_plateau(arm, "step"),
+        **{f"{axis}_to_target": comparison.reached(arm, axis) for axis in comparison.axes},
+    }
+    if arm is baseline:
+        return found
+    pair = Pair(arm, baseline)
+    if comparison.has_comparable_ends(pair):
+        found |= {"difference": pair.difference_at_end, "significance": pair.significance_at_end}
+        found |= _ends("difference", pair.paired_difference_at_end)
+    for axis in comparison.axes:
+        if not comparison.is_bound(baseline):
+            found[f"{axis}_share"] = comparison.share(pair, axis)
+            found |= _ends(f"{axis}_share", comparison.paired_share(pair, axis))
+    return found
+
+
+def _ends(name: str, interval: Interval | None) -> dict[str, float]:
+    ends = {} if interval is None else vars(interval)
+    return {f"{name}_{end}": ends[end] for end in ("low", "high", "confidence") if ends}
+
+
+def result_table(comparison: Comparison) -> Table:
+    """Return a row per arm: the loss at the end, and what it took to reach the target."""
+    arms = comparison.arms
+    found = [pair.paired_difference_at_end for pair in comparison.pairs]
+    sizes = sorted({(one.num_pairs, one.confidence) for one in found if one is not None})
+    confidences = ", ".join(f"{share:.1%}, {counted(number, 'pair')}" for number, share in sizes)
+    remarks = []
+    if comparison.entropy is not None:
+        remarks.append(f"Below entropy: by {PLATEAU_MARGIN:g} nats.")
+    if sizes:
+        remarks.append(f"Intervals: sign test (confidence {confidences}).")
+    return Table(
+        f"{', '.join(arm.name for arm in arms[1:])} against {arms[0].name}"
+        if len(arms) > 1
+        else arms[0].name,
+        [_row(comparison, arm) for arm in arms],
+        " ".join(remarks),
     )
-    names = ["arm", *(["phase"] if has_plateau else []), *comparison.axes.values()]
-    title = f"Cost of reaching {comparison.target:.3f} nats"
-    return Table(title, names, rows, remark, text_columns=(1,) if has_plateau else ())
 
 
-def _phases(comparison: Comparison, arm: Arm) -> list[list[str]]:
-    """Return the name and the cost on each axis of: leaving the plateau, the way from there, all.
-
-    The first two are left out where the entropy is not known; all, where the plateau or the way is
-    all that there was.
-    """
-    axes = comparison.axes
-    is_bound, is_plateau_bound = comparison.is_bound(arm), comparison.is_plateau_bound(arm)
-    reached = [amount(comparison.reached(arm, axis), axis) for axis in axes]
-    whole = ["in all", *(_bounded(text, is_bound=is_bound) for text in reached)]
-    if comparison.plateau_end is None:
-        return [whole]
-    if comparison.never_left_plateau(arm):
-        return [["off the plateau", *["never" for _ in axes]]]
-    left = [amount(comparison.left_plateau(arm, axis), axis) for axis in axes]
-    phases = [
-        ["off the plateau", *(_bounded(text, is_bound=is_plateau_bound) for text in left)],
-    ]
-    if comparison.target >= comparison.plateau_end:
-        return [*phases, ["to the target", *whole[1:]]]
-    way = [amount(comparison.after_plateau(arm, axis), axis) for axis in axes]
-    if comparison.reached(arm, "step") is None:
-        return [*phases, ["from there", *way]]
-    if is_plateau_bound:
-        way = [NONE if is_bound else f">= {text}" for text in way]
-    return [*phases, ["from there", *way], whole]
-
-
-def end_table(comparison: Comparison) -> Table:
-    """Return a row per arm: size, loss at the end with its range over the seeds, and speed."""
-    has_time = "training_seconds" in comparison.axes
-    has_seeds = any(len(arm.runs) > 1 for arm in comparison.arms)
-    rows = []
-    for arm in comparison.arms:
-        finished = [run.result for run in arm.runs if run.result is not None]
-        losses = sorted(run.final_loss for run in arm.runs if math.isfinite(run.final_loss))
-        size = amount(finished[0]["parameters"], "parameters") if finished else NONE
-        median = arm.median(lambda run: run.final_loss)
-        speed = arm.median(lambda run: run.tokens_per_second)
-        rows.append(
-            [
-                arm.name,
-                str(len(arm.runs)),
-                size,
-                "diverged" if median is None else f"{median:.3f}",
-                f"{losses[0]:.3f} - {losses[-1]:.3f}" if len(losses) > 1 else NONE,
-                *([_bootstrap(arm)] if has_seeds else []),
-                *([f"{speed:,.0f}"] if has_time else []),
-            ]
-        )
-    names = ["arm", "seeds", "parameters", "held-out loss", "over the seeds"]
-    names += ["bootstrap"] if has_seeds else []
-    remark = BOOTSTRAP if has_seeds else ""
-    return Table("At the end", [*names, *(["tokens/s"] if has_time else [])], rows, remark)
+def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
+    found = arm_numbers(comparison, arm)
+    loss = "diverged" if found["loss"] is None else f"{found['loss']:.3f}"
+    difference = NONE
+    if found.get("difference") is not None:
+        interval = _interval(found, "difference", "{:+.3f}")
+        difference = f"{found['difference']:+.3f}{interval}\n{found['significance']}"
+    row = {
+        "arm": arm.name,
+        "seeds": str(found["seeds"]),
+        "loss at end": loss + _interval(found, "loss", "{:.3f}"),
+        "difference": difference,
+    }
+    if comparison.entropy is not None:
+        bound = "<= " if comparison.is_plateau_bound(arm) else ""
+        row["steps below entropy"] = bound + amount(found["step_below_entropy"], "step")
+    bound = "<= " if comparison.is_bound(arm) else ""
+    for axis, name in comparison.axes.items():
+        text, share = bound + amount(found[f"{axis}_to_target"], axis), found.get(f"{axis}_share")
+        # Steps of equally many tokens have one share.
+        if share is not None and (
+            axis != "tokens" or not math.isclose(share, found["step_share"] or 0.0, rel_tol=1e-3)
+        ):
+            text += f"\n{bound}{share:.0%}" + _interval(found, f"{axis}_share", "{:.0%}")
+        row[f"{name} to target"] = text
+    return row
 
 
-def _bootstrap(arm: Arm) -> str:
-    if len(arm.runs) < 2:
-        return NONE
-    low, high = arm.bootstrap_at_end
+def _interval(numbers: Mapping[str, Any], name: str, form: str) -> str:
+    """Return a line with an interval; nothing if it is not known or has no ends."""
+    low, high = numbers.get(f"{name}_low"), numbers.get(f"{name}_high")
+    if low is None or high is None or not (math.isfinite(low) or math.isfinite(high)):
+        return ""
     if not math.isfinite(low):
-        return "diverged"
-    return f"{low:.3f} - {high:.3f}" if math.isfinite(high) else f"{low:.3f} or more"
-
-
-def pair_table(comparison: Comparison) -> Table:
-    """Return a row per pair: what the arm needed, as a share of the other, and what differs."""
-    rows = []
-    known = {axis for pair in comparison.pairs for axis in comparison.shares(pair)}
-    axes = {axis: name for axis, name in comparison.axes.items() if axis in known or axis == "step"}
-    for pair in comparison.pairs:
-        shares = [_share(comparison, pair, axis) for axis in axes]
-        rows.append(
-            [
-                f"{pair.arm.name}\nagainst {pair.against.name}",
-                *shares,
-                _difference_at_end(comparison, pair),
-                "\n".join(differences_in_words(pair)),
-            ]
-        )
-    headers = ["arm", *axes.values(), "loss at end", "what differs"]
-    last = len(headers) - 1
-    return Table("Arm against arm", headers, rows, _pair_remark(comparison, rows), (last,))
-
-
-def _pair_remark(comparison: Comparison, rows: Sequence[Sequence[str]]) -> str:
-    """Return what the lines below the numbers mean, if there are any."""
-    sizes = confidences(comparison.pairs)
-    by_seed = listed([f"{share:.1%} of {counted(number, 'pair')}" for number, share in sizes])
-    is_judged = any("significant" in cell for row in rows for cell in row)
-    remarks = [BY_SEED.format(by_seed) if sizes else "", SIGNIFICANT if is_judged else ""]
-    return " ".join(filter(None, remarks))
+        return f"\n{form.format(high)} or less"
+    if not math.isfinite(high):
+        return f"\n{form.format(low)} or more"
+    return f"\n{form.format(low)} to {form.format(high)}"
 
 
 def run_table(comparison: Comparison) -> Table:
-    """Return a row per run; the medians of the other tables are over these."""
-    to_target = [f"{name} to {comparison.target:.3f}" for name in comparison.axes.values()]
-    return Table(
-        "Every run",
-        ["run", "seed", "held-out loss", "best", *to_target],
-        [
-            [
-                str(run.folder),
-                str(run.settings["seed"]),
-                f"{run.final_loss:.3f}" if math.isfinite(run.final_loss) else "diverged",
-                f"{run.best_loss:.3f}",
-                *_to_target(run, comparison),
-            ]
-            for arm in comparison.arms
-            for run in arm.runs
-        ],
-    )
-
-
-def differences_in_words(pair: Pair) -> list[str]:
-    """Return "model.norm post -> pre" for each setting that differs: from `against` to `arm`."""
-    found = [
-        f"{name} {' -> '.join(plain(str(value)) for value in values)}"
-        for name, values in pair.differing.items()
+    """Return a row per run: losses, and the cost of the target."""
+    rows = [
+        {
+            "run": str(run.folder),
+            "seed": str(run.settings["seed"]),
+            "loss at end": f"{run.final_loss:.3f}" if math.isfinite(run.final_loss) else "diverged",
+            "best": f"{run.best_loss:.3f}",
+            **{
+                f"{name} to target": ("<= " if is_below_from_the_start(run, target) else "")
+                + amount(crossing(run, target, axis), axis)
+                for axis, name in comparison.axes.items()
+            },
+        }
+        for arm in comparison.arms
+        for run in arm.runs
+        for target in [comparison.target]
     ]
-    more = len(found) - MOST_SETTINGS
-    return found if more <= 0 else [*found[:MOST_SETTINGS], f"and {counted(more, 'other')}"]
+    return Table("Every run", rows)
 
 
-def _named(arm: Arm) -> str:
-    return arm.name if len(arm.runs) == 1 else f"{arm.name} ({counted(len(arm.runs), 'seed')})"
+def speed_table(comparison: Comparison) -> Table:
+    """Return a row per run: size, speed, memory, and where the time went."""
+    runs = [run for arm in comparison.arms for run in arm.runs]
+    return Table("Speed and memory of every run", [_speed_row(run) for run in runs])
 
 
-def _bounded(text: str, *, is_bound: bool) -> str:
-    return f"<= {text}" if is_bound else text
+def _speed_row(run: Run) -> dict[str, str]:
+    speed = run_speed(run)
+    rate, memory = speed["flops_per_second_of_a_rank"], speed["peak_memory_bytes"]
+    shares = {
+        "utilisation": speed["model_flops_utilisation"],
+        **dict.fromkeys(SHARES),
+        **(speed["time_shares"] or {}),
+        "waiting": speed["processor_wait_share"],
+    }
+    return {
+        "run": str(run.folder),
+        "parameters": amount(run.result["parameters"], "parameters") if run.result else NONE,
+        "tokens/s": f"{speed['tokens_per_second']:,.0f}",
+        "of FLOP/s a rank": NONE if rate is None else amount(rate, "flops"),
+        "memory": NONE if memory is None else f"{amount(memory, 'bytes')}B",
+        **{name: NONE if share is None else f"{share:.1%}" for name, share in shares.items()},
+    }
 
 
-def _to_target(run: Run, comparison: Comparison) -> list[str]:
-    target = comparison.target
-    is_bound = is_below_from_the_start(run, target)
-    return [
-        _bounded(amount(crossing(run, target, axis), axis), is_bound=is_bound)
-        for axis in comparison.axes
+def run_speed(run: Run) -> dict[str, Any]:
+    """Return speed and memory of a run; None for what it did not record.
+
+    Tokens/s are all tokens over all seconds of training. Utilisation and the shares of time are
+    weighted by the training seconds of their lines of metrics; memory is the maximum.
+    """
+    rate = run.launches[-1].get("matrix_rate")
+    memory = [row["peak_memory_bytes"] for row in run.metrics if "peak_memory_bytes" in row]
+    return {
+        "tokens_per_second": run.tokens_per_second,
+        "model_flops_utilisation": weighted_by_seconds(run, "model_flops_utilisation"),
+        "flops_per_second_of_a_rank": rate and rate["flops_per_second"],
+        "peak_memory_bytes": max(memory) if memory else None,
+        "time_shares": _time_shares(run),
+        "processor_wait_share": weighted_by_seconds(run, "processor_wait_share"),
+    }
+
+
+def _time_shares(run: Run) -> dict[str, float] | None:
+    seconds = dict.fromkeys(SHARES, 0.0)
+    before = 0.0
+    for row in run.metrics:
+        for name, share in row.get("time_shares", {}).items():
+            seconds[name] += share * (row["training_seconds"] - before)
+        before = row["training_seconds"]
+    total = sum(seconds.values())
+    return {name: part / total for name, part in seconds.items()} if total else None
+
+
+def settings_table(arms: Sequence[Arm]) -> Table:
+    """Return a row per setting that differs, with a column for each arm."""
+    names = [arm.name for arm in arms]
+    rows = [
+        {"": name, **dict(zip(names, map(str, values), strict=True))}
+        for name, values in differing_settings(arms).items()
     ]
+    return Table("Every setting that differs", rows, text=names)
 
 
-def _share(comparison: Comparison, pair: Pair, axis: str) -> str:
-    share = comparison.share(pair, axis)
-    if share is None or comparison.is_bound(pair.against):
-        return NONE
-    text = _bounded(f"{share:.0%}", is_bound=comparison.is_bound(pair.arm))
-    if (paired := comparison.paired_share(pair, axis)) is not None:
-        return f"{text}\n{percentages(paired)}"
-    return text + WITHIN * (comparison.verdict(pair, axis) == "within")
-
-
-def percentages(interval: Interval) -> str:
-    """Return an interval of shares as "88 - 95%"."""
-    low, high = max(0.0, interval.low), interval.high
-    if math.isfinite(high):
-        return f"{100 * low:.0f} - {high:.0%}" if low else f"{high:.0%} or less"
-    return f"{low:.0%} or more" if low else "unknown"
-
-
-def differences(low: float, high: float) -> str:
-    """Return an interval of differences as "-0.200 to +0.100"."""
-    if math.isfinite(low):
-        return f"{low:+.3f} to {high:+.3f}" if math.isfinite(high) else f"{low:+.3f} or more"
-    return f"{high:+.3f} or less" if math.isfinite(high) else "unknown"
-
-
-def _difference_at_end(comparison: Comparison, pair: Pair) -> str:
-    difference = pair.difference_at_end
-    if difference is None or not comparison.has_comparable_ends(pair):
-        return NONE
-    text = f"{difference:+.3f}"
-    if (paired := pair.paired_difference_at_end) is not None:
-        text += f"\n{differences(paired.low, paired.high)}"
-    return f"{text}\n{pair.significance_at_end}"
+def launch_table(comparison: Comparison) -> Table:
+    """Return a row per recorded property, with a column for each launch of every run."""
+    found = {
+        f"{run.folder}, {launch['at']}": history(launch) | properties(launch)
+        for arm in comparison.arms
+        for run in arm.runs
+        for launch in run.launches
+    }
+    names = dict.fromkeys(name for one in found.values() for name in one)
+    rows = [
+        {"launch": name, **{at: one.get(name, NONE) for at, one in found.items()}} for name in names
+    ]
+    return Table("Launches: commands, code, machine, data", rows, text=list(found))

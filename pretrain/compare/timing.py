@@ -5,11 +5,11 @@ Steps, tokens and FLOPs do not depend on the machine; seconds and tokens/s do.
 
 import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
-from pretrain.compare.launches import machine_differences
+from pretrain.compare.launches import MACHINE, differing
 from pretrain.compare.runs import Arm, Run
-from pretrain.reports.words import listed
+from pretrain.reports.words import counted
 
 # A run that waited for a processor for a larger share of its training ran on a loaded machine. On
 # an idle one the share is below 0.01; beside one busy process per core it is about a half.
@@ -22,53 +22,31 @@ UNSTEADY = 0.1
 
 PIECES = 8  # of a run: the time of a few steps varies on any machine
 FEWEST_PIECES = 4  # for quartiles
-MOST_NAMES = 3
 
 
 def reasons_against_seconds(arms: Sequence[Arm]) -> list[str]:
-    """Return why seconds cannot be compared, a clause each; none if they can."""
+    """Return why seconds cannot be compared, a few words each; none if they can."""
     runs = [run for arm in arms for run in arm.runs]
-    waits = {str(run.folder): wait_share(run) or 0.0 for run in runs}
-    spreads = {str(run.folder): speed_spread(run) for run in runs}
-    between_seeds = {arm.name: _spread_over_seeds(arm) for arm in arms}
-    return [
-        *machine_differences({arm.name: arm.launches for arm in arms}),
-        *_other_precisions(runs),
-        *_above(
-            waits,
-            LOADED,
-            lambda n: (
-                f"{n} of {len(runs)} runs waited for processors during more than "
-                f"{LOADED:.0%} of their training, because other work had them"
-            ),
-        ),
-        *_above(
-            spreads,
-            UNSTEADY,
-            lambda n: (
-                f"the speed of {n} of {len(runs)} runs varied while they trained: the "
-                f"interquartile range of their FLOP/s is more than {UNSTEADY:.0%} of the median"
-            ),
-        ),
-        *_above(
-            between_seeds,
-            UNSTEADY,
-            lambda _: f"runs of one arm differ in speed by more than {UNSTEADY:.0%}",
-        ),
-    ]
-
-
-def _other_precisions(runs: Sequence[Run]) -> list[str]:
-    """Return a clause if runs that leave the precision to the machine have different ones."""
-    found: dict[str, set[str]] = {}
+    by_config: dict[str, list[Run]] = {}
     for run in runs:
-        precisions = {launch["precision"] for launch in run.launches if "precision" in launch}
-        found.setdefault(run.settings["engine.ds_config"], set()).update(precisions)
-    return [
-        f"with ds_config {name} some runs computed in {listed(sorted(precisions))}"
-        for name, precisions in found.items()
-        if len(precisions) > 1
-    ]
+        by_config.setdefault(run.settings["engine.ds_config"], []).append(run)
+    # Where the runs do not ask for a precision, the machine chooses it.
+    chosen = (differing(Arm("", same).launches) for same in by_config.values())
+    launches = [launch for arm in arms for launch in arm.launches]
+    different = [name for name in differing(launches) if name in MACHINE]
+    different += ["precision"] if any("precision" in found for found in chosen) else []
+    waits = [share for run in runs if (share := wait_share(run) or 0.0) > LOADED]
+    spreads = [spread for run in runs if (spread := speed_spread(run)) > UNSTEADY]
+    seeds = [spread for arm in arms if (spread := _spread_over_seeds(arm)) > UNSTEADY]
+    reasons = [f"different {', '.join(different)}"] if different else []
+    for noun, what, shares in (
+        ("run", "under load", waits),
+        ("run", "of unsteady speed", spreads),
+        ("arm", "of unequal speeds", seeds),
+    ):
+        if shares:
+            reasons.append(f"{counted(len(shares), noun)} {what} ({max(shares):.0%})")
+    return reasons
 
 
 def wait_share(run: Run) -> float | None:
@@ -111,13 +89,3 @@ def speed_spread(run: Run) -> float:
 def _spread_over_seeds(arm: Arm) -> float:
     speeds = [run.tokens_per_second for run in arm.runs]
     return (max(speeds) - min(speeds)) / statistics.median(speeds)
-
-
-def _above(values: Mapping[str, float], limit: float, sentence: Callable[[int], str]) -> list[str]:
-    """Return a clause with the largest values, if any is above the limit."""
-    found = sorted((name for name in values if values[name] > limit), key=lambda n: -values[n])
-    if not found:
-        return []
-    named = ", ".join(f"{name} {values[name]:.0%}" for name in found[:MOST_NAMES])
-    more = f", and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
-    return [f"{sentence(len(found))} ({named}{more})"]

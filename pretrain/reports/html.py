@@ -1,38 +1,22 @@
-"""Shared by the pages of results: lines, panels with a legend, and self-contained HTML."""
+"""Shared by the pictures of results: lines, panels with a legend, bars with names."""
 
+import io
 import math
 import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jinja2
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pretrain.reports.inline_svg import inline_svg, svg_of
+from pretrain.reports.report import Picture
 
-# Okabe and Ito's colours, distinguishable with any colour vision, and what a page on a dark ground
-# draws in their place: the same hues, lighter.
+# Okabe and Ito's colours, distinguishable with any colour vision.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-_DARK = ("#4aa3df", "#ff8a4c", "#2ec195", "#e39ac6", "#f5c242", "#9bd3f7", "#e4e8ee")
-
 INK, PAPER, MUTED, GRID = "#000000", "#ffffff", "#595959", "#dddddd"
-
-# CSS variables: what Matplotlib draws, the page on a light ground, and the page on a dark one.
-PALETTE = {
-    "--ink": (INK, "#1b1f24", "#e4e8ee"),
-    "--paper": (PAPER, "#ffffff", "#14171c"),
-    "--muted": (MUTED, "#59616b", "#a9b1bc"),
-    "--line": (GRID, "#d0d5dc", "#3a414c"),
-    **{
-        f"--colour-{number}": (colour, colour, dark)
-        for number, (colour, dark) in enumerate(zip(COLOURS, _DARK, strict=True))
-        if colour != INK
-    },
-}
-_VARIABLES = {drawn: name for name, (drawn, _, _) in PALETTE.items()}
 
 # Lines also differ by dash and marker: in black and white, and for any colour vision. The numbers
 # of colours, dashes and markers have no common divisor: all three repeat after 280 lines.
@@ -47,14 +31,6 @@ NAME, BAR, ROW_GAP = 0.17, 0.16, 0.1
 HALF_A_LINE = 16  # letters
 TITLE_LINE = 32
 LABEL_LINE = 34
-
-
-class Picture(NamedTuple):
-    """A picture as SVG; `narrow` is the same for the screen of a telephone, where it differs."""
-
-    title: str
-    svg: str
-    narrow: str = ""
 
 
 def empty_axes(*, width: float = 6.4, height: float = 4.2, dpi: int = 130) -> tuple[Figure, Axes]:
@@ -161,29 +137,15 @@ def save_picture(
         # Names may have letters that Matplotlib's font lacks: the browser has another font.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(place.with_name(f"{place.name}.png"))
-        svg = svg_of(figure)
-        narrow_svg = "" if narrow is None else svg_of(narrow)
+        svg = _svg_of(figure)
+        narrow_svg = "" if narrow is None else _svg_of(narrow)
     place.with_name(f"{place.name}.svg").write_text(svg, encoding="utf-8")
     return Picture(title, svg, narrow_svg)
 
 
-def render_page(template: Path, pictures: Sequence[Picture], **values: Any) -> str:
-    """Fill a template that extends page.html.j2; the pictures are elements of the page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([template.parent, Path(__file__).parent]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    inline = [
-        {
-            "svg": inline_svg(picture.svg, picture.title, f"p{number}", _VARIABLES),
-            "narrow": picture.narrow
-            and inline_svg(picture.narrow, picture.title, f"n{number}", _VARIABLES),
-        }
-        for number, picture in enumerate(pictures)
-    ]
-    return environment.get_template(template.name).render(
-        pictures=inline, palette=PALETTE, **values
-    )
+def _svg_of(figure: Figure) -> str:
+    file = io.StringIO()
+    # Text is written as text; names inside the file do not depend on chance.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "picture"}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()

@@ -12,17 +12,16 @@ from data_prep.tokenizer.describe import TokenizerError
 from finetune.commands.submission import main as submit
 from finetune.models.kept_model import RECORD_FILE, read_model
 from finetune.models.predictor import Predictor
-from finetune.report.caption import caption
+from finetune.report.entries import report_of
 from finetune.report.notes import notes
 from finetune.report.score_table import score_table
-from finetune.report.text import as_latex, as_markdown, as_text
 from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.glue import GLUE
 from finetune.tasks.suite_files import read_files
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import ConfigError
-from pretrain.convert.exports.model_card import score_rows
+from pretrain.reports.table import as_csv
 from tests.finetune.models.kept_case import fine_tuned
 from tests.finetune.report.score_case import write_result, write_sweep_record
 from tests.finetune.small_glue import write_small_glue
@@ -151,11 +150,10 @@ def tables_of(folder):
     results = read_sweep_results([folder])
     for average in ("glue", "tupe"):
         table = score_table(results, average, "newest")
-        remarks = notes(table, results)
-        texts = [as_text(table, 80), caption(table), as_markdown(table, remarks)]
-        texts.append(as_latex(table, remarks))
+        report = report_of(table, notes(table, results))
+        texts = [report.as_text(80), report.table.as_markdown()]
+        texts += [report.table.as_latex(report.notes), as_csv(report.numbers)]
         assert all(text.encode() is not None for text in texts)
-    return score_rows(folder.parents[1], None, "m")
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,21 @@
 """What the name of a run, a file or a folder cannot do: forge output, links or commands."""
 
 import html
-import json
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCardData
 from markdown_it import MarkdownIt
 
 from data_prep.files.errors import UserError
 from data_prep.files.program import run_program
-from pretrain.convert.exports.card_text import (
+from pretrain.convert.exports.model_card import (
+    CARD_FILE,
     card_table,
     plain_text,
-    quoted_text,
-    render_card,
+    save_card,
     without_folders,
 )
 from tests.test_shell_scripts import Checkout
@@ -30,18 +32,17 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("shown", [plain_text, quoted_text])
-def test_markdown_shows_a_name_as_it_is(name, shown):
+def test_markdown_shows_a_name_as_it_is(name):
     """Read by a parser of CommonMark: a heading and the cells of a table hold text only."""
-    expected = " ".join(name.split()) if shown is plain_text else json.dumps(name)
-    text = f"# The name {shown(name)}\n\n{card_table([['source', name]], ['', ''])}\n"
+    expected = " ".join(name.split())
+    text = f"# The name {plain_text(name)}\n\n{card_table([['source', name]])}\n"
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
     heading, *cells = [token.children for token in tokens if token.type == "inline"]
     for children in (heading, *cells):
         assert {child.type for child in children} <= {"text", "text_special"}
     assert "".join(child.content for child in heading) == f"The name {expected}"
     assert ["".join(child.content for child in cell) for cell in cells][2:] == [
-        *("source", " ".join(name.split()))
+        *("source", expected)
     ]
     assert not [token for token in tokens if token.type in ("html_block", "fence", "hr")]
 
@@ -62,15 +63,14 @@ def test_an_address_in_a_name_is_no_address():
 
 
 def test_a_place_stays_a_word_of_the_code(tmp_path):
-    template = tmp_path / "card.md.j2"
-    template.write_text("# {{ name | plain }}\n```python\nplace = {{ place | python }}\n```\n")
     place = 'runs/"x"\n```\n<script>'
-    card = render_card(template, name="a\n# b", place=place)
-    heading, fence, code, end = card.splitlines()
-    assert (heading, fence, end) == ("# a &#35; b", "```python", "```")
+    fields = {"kind": "fill-mask", "tables": {}, "has_own_code": False, "name": "a\n# b: c"}
+    save_card(tmp_path, ModelCardData(), place=Path(place), **fields)
+    card = (tmp_path / CARD_FILE).read_text()
+    (line,) = re.findall(r"^place = .*", card.partition("Hidden states")[0], re.M)
     found = {}
-    exec(code, found)
-    assert found["place"] == place
+    exec(line, found)
+    assert found["place"] == place and "\n# a &#35; b: c\n" in card
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,15 @@ import math
 import pytest
 from hypothesis import given
 
-from pretrain.commands.compare import in_text
 from pretrain.compare.convergence import compare
-from pretrain.compare.run_tables import share_table, speed_table
-from pretrain.compare.runs import differing_settings, read_run
-from pretrain.compare.tables import run_table
+from pretrain.compare.runs import read_run
+from pretrain.compare.tables import (
+    launch_table,
+    report_of,
+    run_table,
+    settings_table,
+    speed_table,
+)
 from pretrain.config.errors import ConfigError
 from tests.hostile.mutations import mutated_json, mutated_lines
 from tests.hostile.property import few, result_or_clear_error
@@ -36,11 +40,10 @@ def other(tmp_path_factory):
 def compared(*folders):
     """Return all that the command computes and prints, but for the pictures."""
     comparison = compare([read_run(folder) for folder in folders])
-    in_text(comparison, 80)
-    run_table(comparison)
-    speed_table(comparison)
-    share_table(comparison)
-    differing_settings(comparison.arms)
+    report_of(comparison).as_text(80)
+    for table in (run_table, speed_table, launch_table):
+        table(comparison).as_text(80)
+    settings_table(comparison.arms)
     return comparison
 
 

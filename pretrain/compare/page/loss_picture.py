@@ -107,7 +107,7 @@ def draw_curves(axes: Axes, comparison: Comparison, axis: str) -> list[Line]:
     for number, (arm, line) in enumerate(zip(arms, lines, strict=True)):
         for loss, place, is_target in ends:
             _mark(axes, arm, line, (loss, place(arm, axis), axis), number, is_target=is_target)
-    _draw_plateau(axes, comparison)
+    _draw_plateau(axes, comparison, lines)
     axes.axhline(comparison.target, color=MUTED, linewidth=0.9)
     _write_level(axes, f"target {comparison.target:.3f}", comparison.target)
     return lines
@@ -146,15 +146,19 @@ def _mark(
     )
 
 
-def _draw_plateau(axes: Axes, comparison: Comparison) -> None:
-    """Draw the unigram entropy, and a band down to the end of the plateau."""
+def _draw_plateau(axes: Axes, comparison: Comparison, lines: Sequence[Line]) -> None:
+    """Draw the unigram entropy, and a band down to the end of the plateau.
+
+    The first steps far above it are cut off, unless a curve has nothing else.
+    """
     entropy, end = comparison.entropy, comparison.plateau_end
     if entropy is None or end is None:
         return
     axes.axhspan(end, entropy, color=GRID, alpha=0.55, linewidth=0, zorder=0)
     axes.axhline(entropy, color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)))
-    top = axes.get_ylim()[1]
-    axes.set_ylim(top=max(min(top, entropy + ABOVE_PLATEAU), entropy + 0.2))
+    highest = entropy + ABOVE_PLATEAU
+    if all(min(losses) < highest for _, losses in lines):
+        axes.set_ylim(top=max(min(axes.get_ylim()[1], highest), entropy + 0.2))
     text = f"unigram entropy {entropy:.3f}"
     axes.annotate(text, (1, entropy), **_level_text(ha="right", va="bottom", shift=(0, 2)))
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from data_prep.shards.folders import complete_or_absent
 from pretrain.checkpoint.folders import CHECKPOINTS, identity_of
 from pretrain.config.errors import ConfigError
-from pretrain.convert.exports.card_text import shown_place
 from pretrain.convert.exports.hf_check import ExportCheck, check_export, rows_to_compare
 from pretrain.convert.exports.hf_writer import write_pretrained
 from pretrain.convert.exports.model_card import write_card
@@ -22,7 +21,7 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
     with complete_or_absent(target) as partial:
         write_pretrained(partial, pretrained, run=identity_of(run))
         check = check_export(pretrained, partial, rows_to_compare(pretrained, run))
-        write_card(partial, pretrained, run, check, place=shown_place(target))
+        write_card(partial, pretrained, run, check, place=target)
     return check
 
 

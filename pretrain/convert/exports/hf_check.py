@@ -48,6 +48,11 @@ class ExportCheck(NamedTuple):
     num_logits: int
     source: str
 
+    def row(self, unit: str) -> tuple[str, str]:
+        """Return a row of a model card."""
+        number = f"{self.largest_difference:.1g} in {self.num_logits:,} {unit}"
+        return "largest difference to the trainer", f"{number} of {self.source}, fp32"
+
 
 def rows_to_compare(pretrained: Pretrained, run: Path) -> ComparedRows:
     """Return held-out rows of the run, if its shards are available, and sentences of this file.

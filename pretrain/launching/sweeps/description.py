@@ -15,7 +15,8 @@ from pretrain.launching.preparation import must_build
 from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.smoke import NOTE
 from pretrain.launching.sweeps.sweep import Sweep
-from pretrain.reports.terminal import fitting_table, terminal_width
+from pretrain.reports.table import Table
+from pretrain.reports.terminal import terminal_width
 from pretrain.reports.words import amount, counted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 
@@ -37,17 +38,19 @@ def describe_sweep(
     runs = [run for arm in by_arm for run in arm]
     finished = sum(run.is_finished for run in runs)
     settings, tuning = sweep.arms[0].settings, sweep.spec.tuning  # one set of shards for all arms
+    names = ("arm", "recipe", "changed", "length", "tokens")
     rows = [
-        [given.name, given.recipe, given.changes, *_length(arm.settings)]
+        dict(
+            zip(
+                names,
+                (given.name, given.recipe, given.changes, *_length(arm.settings)),
+                strict=True,
+            )
+        )
         for given, arm in zip(sweep.spec.arms, sweep.arms, strict=True)
     ]
     lines = [
-        fitting_table(
-            ["arm", "recipe", "changed", "length", "tokens"],
-            rows,
-            terminal_width(),
-            text_columns=(1, 2),
-        ),
+        Table("Arms", rows, text=("recipe", "changed")).as_text(terminal_width()),
         "",
         f"runs: {len(runs)} ({counted(len(by_arm[0]), 'seed')}), {finished} finished, "
         f"{len(plans)} at a time, in {folder}",

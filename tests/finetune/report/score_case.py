@@ -2,7 +2,7 @@
 
 import json
 
-from finetune.report.entries import entries, headers
+from finetune.report.entries import shown
 from finetune.report.score_table import score_table
 from finetune.results.result import TrialResult, save_result
 from finetune.results.sweep_results import read_sweep_results
@@ -62,6 +62,14 @@ def table_of(*folders, average="glue", step="newest"):
 
 
 def texts(table):
-    """Return the entries by row and column."""
-    names = headers(table)
-    return {row[0].value: dict(zip(names, row, strict=True)) for row in entries(table)}
+    """Return the lines of the cells by row and column."""
+    return {
+        row["model"]: {name: cell.split("\n") for name, cell in row.items()}
+        for row in shown(table).rows
+    }
+
+
+def best_of(table, column):
+    """Return the rows whose score is marked."""
+    marked = shown(table)
+    return [marked.rows[number]["model"] for number, name in marked.best if name == column]

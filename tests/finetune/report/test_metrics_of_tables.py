@@ -6,9 +6,9 @@ import json
 import pytest
 
 from finetune.report.caption import caption
-from finetune.report.entries import entries
-from finetune.report.text import as_csv, as_latex, as_markdown, as_text
+from finetune.report.entries import report_of, shown
 from pretrain.config.errors import ConfigError
+from pretrain.reports.table import as_csv
 from tests.finetune.report.score_case import table_of, write_result, write_sweep_record
 
 # Of each learning rate; the best one differs by metric.
@@ -34,12 +34,16 @@ def test_the_main_metric_of_a_task_chooses_the_rate_and_is_in_table_and_caption(
     (tmp_path / "majority.json").write_text(json.dumps(majority))
     table = table_of(tmp_path)
     assert best(table).learning_rate == rate
-    shown = [row[-1].value for row in entries(table)]
+    cells = [row["mine"] for row in shown(table).rows]
     scores = [majority["mine"]["dev"][metric], RATES[rate][metric]]
-    assert shown == [f"{100 * score:.1f}" for score in scores]
+    assert cells == [f"{100 * score:.1f}" for score in scores]
     name = {"accuracy": "accuracy", "macro_f1": "macro F1"}[metric]
     assert f"Metrics: mine {name}." in caption(table)
-    lines = [line for line in csv.DictReader(as_csv(table).splitlines()) if line["model"] == "m"]
+    lines = [
+        line
+        for line in csv.DictReader(as_csv(report_of(table, []).numbers).splitlines())
+        if line["model"] == "m"
+    ]
     found = {(line["column"], line["metric"]): float(line["score"]) for line in lines}
     assert found == {
         ("mine", metric): pytest.approx(100 * RATES[rate][metric]),
@@ -60,14 +64,18 @@ def test_both_metrics_of_mrpc_and_qqp_are_below_the_score_in_every_format(tmp_pa
     for task in ("MRPC", "QQP"):
         write_result(tmp_path, task, {"dev": {"accuracy": 0.8, "f1": 0.9}})
     table = table_of(tmp_path, average=average)
-    _, mrpc, qqp, _ = entries(table)[0]
-    assert (mrpc.value, mrpc.below) == (qqp.value, qqp.below) == (value, ["80.0/90.0"])
-    assert as_latex(table, []).count(rf"\textbf{{{value}}} (80.0/90.0)") == 2
-    assert as_markdown(table, []).count(f"**{value}** (80.0/90.0)") == 2
-    assert as_text(table, 80).count("80.0/90.0") == 2
+    found = shown(table)
+    (row,) = found.rows
+    assert row["MRPC"] == row["QQP"] == f"{value}\n80.0/90.0"
+    assert found.as_latex([]).count(rf"\textbf{{{value}}} (80.0/90.0)") == 2
+    assert found.as_markdown().count(f"**{value}** (80.0/90.0)") == 2
+    assert found.as_text(80).count("80.0/90.0") == 2
     what = "mean of accuracy and F1" if average == "glue" else "accuracy"
     assert f"Metrics: MRPC {what}, QQP {what}. Average over MRPC, QQP, " in caption(table)
-    lines = {line["column"]: line for line in csv.DictReader(as_csv(table).splitlines())}
+    lines = {
+        line["column"]: line
+        for line in csv.DictReader(as_csv(report_of(table, []).numbers).splitlines())
+    }
     assert [(name, line["metric"], line["score"]) for name, line in lines.items()][:3] == [
         ("MRPC", "mean" if average == "glue" else "accuracy", value.removesuffix(".0")),
         ("MRPC accuracy", "accuracy", "80"),
@@ -80,6 +88,6 @@ def test_both_metrics_are_medians_over_the_seeds_at_the_rate_of_the_score(tmp_pa
     for seed, (accuracy, f1) in enumerate(pairs):
         write_result(tmp_path, "MRPC", {"dev": {"accuracy": accuracy, "f1": f1}}, seed=seed)
         write_result(tmp_path, "MRPC", 0.5, seed=seed, rate=2e-3)
-    (entry,) = [row[-1] for row in entries(table_of(tmp_path))]
+    (row,) = shown(table_of(tmp_path)).rows
     # 100 x the means 0.75, 0.81, 0.78; the medians of 70, 72, 74 and of 80, 90, 82
-    assert (entry.value, entry.below) == ("78.0", ["72.0/82.0", "75.0 - 81.0"])
+    assert row["MRPC"].split("\n") == ["78.0", "72.0/82.0", "75.0 - 81.0"]

@@ -1,4 +1,4 @@
-"""Which arms are compared, and intervals over paired seeds against other computations of them."""
+"""Intervals over paired seeds, and significance, against other computations of them."""
 
 import itertools
 import json
@@ -10,71 +10,26 @@ import pytest
 from scipy.stats import binom
 
 from pretrain.compare.convergence import compare
-from pretrain.compare.pairs import confidence_of_ranges, median_interval, verdict
-from pretrain.compare.tables import pair_table
-from tests.pretrain.commands.test_compare import row_of, runs, write
-from tests.pretrain.compare.test_headline import BERT, DROP, POST, arm
+from pretrain.compare.pairs import median_interval
+from pretrain.compare.tables import report_of, result_table
+from tests.pretrain.commands.test_compare import row_of, runs
+from tests.pretrain.compare.test_report import POST, arm
 
 
-def pairs(*folders):
-    return [(pair.arm.name, pair.against.name) for pair in compare(runs(*folders)).pairs]
-
-
-def test_layer_drop_is_compared_with_its_own_arm_at_full_depth(tmp_path):
-    arms = {
-        "bert": arm(tmp_path, "bert", *BERT),
-        "bert_drop": arm(tmp_path, "bert_drop", *BERT, *DROP),
-        "tupe": arm(tmp_path, "tupe"),
-        # Nearer to bert_drop by the number of settings, but tupe is its model at full depth.
-        "tupe_drop": arm(tmp_path, "tupe_drop", *DROP),
-    }
-    assert pairs(*(folder for folders in arms.values() for folder in folders)) == [
-        ("bert_drop", "bert"),
-        ("tupe", "bert"),
-        ("tupe_drop", "bert"),
-        ("tupe_drop", "tupe"),
-    ]
-
-
-def test_the_nearest_arm_differs_in_the_fewest_settings(tmp_path):
-    first = arm(tmp_path, "first", *BERT, *POST)
-    pre = arm(tmp_path, "pre")
-    both = arm(tmp_path, "both", *POST)
-    assert pairs(*first, *pre, *both) == [("pre", "first"), ("both", "first")]
-    other = arm(tmp_path, "other", "--model.dropout", "0.1")
-    found = compare(runs(*first, *pre, *other))
-    assert [(pair.arm.name, pair.against.name) for pair in found.pairs][2:] == [("other", "pre")]
-    row = row_of(pair_table(found), "other\nagainst pre")
-    assert row["what differs"] == "model.dropout 0.0 -> 0.1"
-
-
-@pytest.mark.parametrize(
-    ("values", "others", "expected"),
-    [
-        ([3.0], [4.0], "unknown"),
-        ([3.0], [3.0], "unknown"),
-        ([3.0, 3.2], [3.1, 4.0], "within"),
-        ([3.0, 3.2], [3.2, 4.0], "within"),
-        ([3.0, 3.2], [3.3, 4.0], "beyond"),
-        ([5.0, 6.0], [3.3, 4.0], "beyond"),
-        ([3.5], [3.3, 4.0], "within"),
-        ([3.2], [3.3, 4.0], "beyond"),
-        ([3.0, math.inf], [4.0, 5.0], "within"),
-        ([5.1, math.inf], [4.0, 5.0], "beyond"),
-    ],
-)
-def test_a_difference_is_one_where_the_seeds_do_not_overlap(values, others, expected):
-    assert verdict(values, others) == expected
-
-
-@pytest.mark.parametrize(("num_values", "num_others"), [(1, 2), (2, 2), (2, 3), (3, 4)])
-def test_the_confidence_of_ranges_is_the_share_of_orders_in_which_they_overlap(
-    num_values, num_others
-):
-    orders = list(itertools.permutations(range(num_values + num_others)))
-    overlap = sum(verdict(o[:num_values], o[num_values:]) == "within" for o in orders)
-    expected = overlap / len(orders)
-    assert confidence_of_ranges(num_values, num_others) == pytest.approx(expected, rel=1e-12)
+@pytest.mark.parametrize(("num_values", "num_others"), [(1, 3), (3, 4), (3, 5), (2, 6), (5, 6)])
+def test_other_seeds_are_compared_by_all_orders_of_their_ranks(tmp_path, num_values, num_others):
+    """Of all equally probable orders, at most 5 % have ranks that are as far apart."""
+    n = num_values + num_others
+    sums = [sum(chosen) for chosen in itertools.combinations(range(n), num_values)]
+    mean = num_values * (n - 1) / 2
+    for ours in ({*range(num_values)}, {*range(num_values - 1), num_values + 1}):
+        ends = [[4 + rank / 100 for rank in range(n) if (rank in ours) is i] for i in (True, False)]
+        place = tmp_path / f"{num_values}-{num_others}-{max(ours)}"
+        seeds = [arm(place, "base", ends=ends[1]), arm(place, "new", *POST, ends=ends[0])]
+        (pair,) = compare(runs(*itertools.chain(*seeds)), "4.5").pairs
+        share = sum(abs(one - mean) >= abs(sum(ours) - mean) for one in sums) / len(sums)
+        expected = "significant" if share <= 0.05 else "not significant"
+        assert pair.significance_at_end == expected
 
 
 @pytest.mark.parametrize("n", [*range(2, 21), 100])
@@ -129,7 +84,6 @@ def test_arms_of_equal_seeds_are_compared_seed_by_seed(tmp_path):
     assert (difference.low, difference.median, difference.high) == pytest.approx((-0.4, -0.2, -0.1))
     assert difference.confidence == 0.75
     assert pair.difference_at_end == difference.median
-    assert pair.verdict_at_end == "beyond" == comparison.verdict(pair, "step")
     # From 5 to the end in the steps from 30 to 40.
     ratios = sorted(
         (30 + 5 / (5 - end)) / (30 + 5 / (5 - other))
@@ -139,10 +93,11 @@ def test_arms_of_equal_seeds_are_compared_seed_by_seed(tmp_path):
     assert [share.low, share.median, share.high] == pytest.approx(ratios)
     assert comparison.share(pair, "step") == share.median
     assert comparison.speed_up(pair.arm, "step") == pytest.approx(1 / ratios[1])
-    row = row_of(pair_table(comparison), "new\nagainst base")
-    assert row["loss at end"] == "-0.200\n-0.400 to -0.100\nnot significant"  # of three seeds
-    assert row["steps"] == f"{ratios[1]:.0%}\n{100 * ratios[0]:.0f} - {ratios[2]:.0%}"
-    assert "(confidence: 75.0% of 3 pairs)" in pair_table(comparison).remark
+    row = row_of(result_table(comparison), "new")
+    assert row["difference"] == "-0.200\n-0.400 to -0.100\nnot significant"  # of three seeds
+    steps = f"{comparison.reached(pair.arm, 'step'):.0f}"
+    assert row["steps to target"] == f"{steps}\n{ratios[1]:.0%}\n{ratios[0]:.0%} to {ratios[2]:.0%}"
+    assert "(confidence 75.0%, 3 pairs)" in result_table(comparison).remark
     six = paired(tmp_path / "six", (3.8,) * 6, (4.0,) * 6)
     assert six.pairs[0].significance_at_end == "significant"
 
@@ -150,20 +105,17 @@ def test_arms_of_equal_seeds_are_compared_seed_by_seed(tmp_path):
 def test_an_interval_that_contains_none_is_no_difference(tmp_path):
     comparison = paired(tmp_path, (3.8, 3.3, 3.4), (4.2, 3.2, 3.5))
     (pair,) = comparison.pairs
-    assert pair.verdict_at_end == "within" == comparison.verdict(pair, "flops")
     assert pair.significance_at_end == "not significant"
 
 
-def test_seeds_that_are_not_the_same_are_compared_by_their_ranges(tmp_path):
+def test_seeds_that_are_not_the_same_are_not_paired(tmp_path):
     base = arm(tmp_path, "base", ends=(4.2, 3.2, 3.5))
     for number, ends in enumerate([(3.8, 3.0), (3.8, 3.0, 3.4, 3.5)]):
         comparison = compare(runs(*base, *arm(tmp_path / str(number), "new", *POST, ends=ends)))
         (pair,) = comparison.pairs
-        assert pair.paired_difference_at_end is None and pair.verdict_at_end == "within"
+        assert pair.paired_difference_at_end is None
         assert comparison.paired_share(pair, "step") is None
-        assert row_of(pair_table(comparison), "new\nagainst base")["loss at end"].endswith(
-            "not significant"
-        )
+        assert row_of(result_table(comparison), "new")["difference"].endswith("\nnot significant")
     twice = arm(tmp_path / "twice", "new", *POST, ends=(3.8, 3.0, 3.4))
     for folder in twice:
         settings = json.loads((folder / "run.json").read_text())
@@ -177,20 +129,19 @@ def test_a_seed_that_never_got_there_counts_as_later_than_all(tmp_path):
     (pair,) = comparison.pairs
     share = comparison.paired_share(pair, "step")
     assert share.median == pytest.approx(32.5 / 35) and share.high == math.inf
-    row = row_of(pair_table(comparison), "new\nagainst base")
-    assert row["steps"] == "93%\n93% or more" and comparison.verdict(pair, "step") == "within"
-    numbers = write_numbers(comparison, tmp_path / "report")["pairs"][0]
-    assert numbers["share"]["step"] == pytest.approx(32.5 / 35)
-    assert numbers["share_by_seed"]["step"]["high"] is None
-    assert numbers["difference_at_end_by_seed"]["confidence"] == 0.75
+    steps = row_of(result_table(comparison), "new")["steps to target"]
+    assert steps.endswith("\n93%\n93% or more")
+    _, numbers = report_of(comparison).numbers
+    assert numbers["step_share"] == pytest.approx(32.5 / 35)
+    assert numbers["step_share_high"] == math.inf and numbers["difference_confidence"] == 0.75
     # The other way: it is the other one that never did.
-    (pair,) = (turned := paired(tmp_path / "turned", (4.0, 4.0, 4.0), (3.0, 3.0, 5.0))).pairs
-    row = row_of(pair_table(turned), "new\nagainst base")
-    assert row["steps"] == "108%\n108% or less" and turned.verdict(pair, "step") == "within"
+    turned = paired(tmp_path / "turned", (4.0, 4.0, 4.0), (3.0, 3.0, 5.0))
+    steps = row_of(result_table(turned), "new")["steps to target"]
+    assert steps.endswith("\n108%\n108% or less")
     # The other one never did with half of the seeds: no mean with what is not known.
     (pair,) = (half := paired(tmp_path / "half", (4.0, 4.0), (4.0, 5.0))).pairs
     assert half.share(pair, "step") is None and half.speed_up(pair.arm, "step") is None
-    assert row_of(pair_table(half), "new\nagainst base")["steps"] == "-"
+    assert "%" not in row_of(result_table(half), "new")["steps to target"]
     # Of the same seed both never did: any ratio is possible.
     (pair,) = (comparison := paired(tmp_path / "both", (3.0, 5.0), (4.0, 5.0))).pairs
     assert comparison.share(pair, "step") is None
@@ -205,19 +156,4 @@ def test_a_seed_of_both_that_diverged_leaves_the_difference_open(tmp_path):
     comparison = paired(tmp_path, (3.0, math.nan, 3.2), (4.0, math.inf, 4.1), target="5.5")
     (pair,) = comparison.pairs
     assert pair.difference_at_end is None
-    assert row_of(pair_table(comparison), "new\nagainst base")["loss at end"] == "-"
-
-
-def write_numbers(comparison, folder):
-    write(comparison, folder)
-    return json.loads((folder / "comparison.json").read_text())
-
-
-def test_an_arm_is_compared_with_the_nearest_that_left_the_plateau_too(tmp_path):
-    known, stayed = {"frequency_entropy": 6.5}, (6.6, 6.5, 6.4, 6.3)
-    first = arm(tmp_path, "first", losses=stayed, **known)
-    far = arm(tmp_path, "far", *BERT, *POST, **known)
-    # It differs from the first in less than from the other.
-    near = arm(tmp_path, "near", "--model.dropout", "0.1", **known)
-    expected = [("far", "first"), ("near", "first"), ("near", "far")]
-    assert pairs(*first, *far, *near) == expected
+    assert row_of(result_table(comparison), "new")["difference"] == "-"

@@ -7,8 +7,9 @@ import pytest
 
 from pretrain.compare.convergence import compare
 from pretrain.compare.plateau import automatic_target
+from pretrain.compare.tables import arm_numbers, result_table
 from pretrain.config.errors import ConfigError
-from tests.pretrain.commands.test_compare import runs, write, write_run
+from tests.pretrain.commands.test_compare import runs, write_run
 
 ENTROPY = 6.5
 KNOWN = {"frequency_entropy": ENTROPY}
@@ -36,36 +37,24 @@ def test_a_phase_ends_where_the_curve_crosses_its_loss(tmp_path):
     assert comparison.left_plateau(first, "step") == pytest.approx(20 + 10 * 2 / 5)
     assert comparison.left_plateau(second, "tokens") == pytest.approx(2560 * 1.5)
     # 5.5 is 4/5 of the way from 5.9 to 5.4, and 1/2 of that from 5.8 to 5.2.
-    assert comparison.after_plateau(first, "step") == pytest.approx(38 - 24)
-    assert comparison.after_plateau(second, "flops") == pytest.approx(1e9 * (2.5 - 1.5))
-    assert comparison.after_plateau(second, "training_seconds") == pytest.approx(25.6)
 
 
-def test_both_phases_of_an_arm_of_several_seeds_are_what_it_needed(tmp_path):
+def test_the_phases_of_an_arm_of_several_seeds_are_medians(tmp_path):
     curves = [(6.4, 5.4, 4.4), (6.4, 6.0, 5.0), (6.4, 6.3, 4.3), (6.4, 6.4, 6.4)]
     comparison = compare(runs(*arms(tmp_path, curves[:3], curves[:1])), "5.0")
     arm = comparison.arms[0]
     left, reached = (comparison.left_plateau(arm, "step"), comparison.reached(arm, "step"))
     assert left == pytest.approx(15) and reached == pytest.approx(20 + 10 * 1.3 / 2)
-    assert comparison.after_plateau(arm, "step") == pytest.approx(reached - left)
     comparison = compare(runs(*arms(tmp_path / "more", curves[3:] * 2 + curves[:1])), "5.0")
     assert comparison.left_plateau(comparison.arms[0], "step") is None
-    assert comparison.after_plateau(comparison.arms[0], "step") is None
 
 
 def test_without_an_entropy_there_are_no_phases(tmp_path):
     comparison = compare(runs(*arms(tmp_path, *[(6.6, 5.0)] * 2, frequency_entropy=None)))
     assert comparison.entropy is None and comparison.plateau_end is None
     assert comparison.left_plateau(comparison.arms[0], "step") is None
-    assert comparison.after_plateau(comparison.arms[0], "step") is None
     assert not comparison.never_left_plateau(comparison.arms[0])
     assert not comparison.has_target_near_plateau
-
-
-def test_there_is_no_phase_behind_the_plateau_to_a_target_above_its_end(tmp_path):
-    comparison = compare(runs(*arms(tmp_path, (6.6, 5.0), (6.6, 4.0))), "6.3")
-    assert comparison.left_plateau(comparison.arms[0], "step") == pytest.approx(12.5)
-    assert comparison.after_plateau(comparison.arms[0], "step") is None
 
 
 def test_one_run_that_recorded_the_entropy_suffices(tmp_path):
@@ -76,17 +65,13 @@ def test_one_run_that_recorded_the_entropy_suffices(tmp_path):
     launches.write_text(json.dumps(launch) + "\n")
     comparison = compare(runs(*folders))
     assert comparison.entropy == ENTROPY
-    assert not any("frequencies" in note for note in comparison.notes)
+    assert not any("unigram entropy" in note for note in comparison.notes)
 
 
-def test_of_different_entropies_the_lowest_counts_and_a_note_says_so(tmp_path):
+def test_of_different_entropies_the_lowest_counts(tmp_path):
     low = arms(tmp_path / "low", (6.6, 5.0), frequency_entropy=6.25)
     high = arms(tmp_path / "high", (6.6, 5.0), (6.6, 4.0))[1:]
-    comparison = compare(runs(*low, *high))
-    assert comparison.entropy == 6.25
-    assert any("6.250 to 6.500 nats; the lowest counts" in n for n in comparison.notes)
-    rounded = arms(tmp_path / "rounded", (6.6, 5.0), frequency_entropy=ENTROPY + 1e-12)
-    assert not any("lowest" in note for note in compare(runs(*rounded, *high)).notes)
+    assert compare(runs(*low, *high)).entropy == 6.25
 
 
 @pytest.mark.parametrize(
@@ -106,12 +91,6 @@ def test_the_automatic_target_lies_behind_the_plateau_where_two_arms_do(tmp_path
     assert comparison.target == target
     if math.isfinite(ends[0]):
         assert automatic_target(comparison.arms, None) == ends[0]
-    left_out = [note for note in comparison.notes if "the automatic target leaves out" in note]
-    names = [f"arm{n}" for n, end in enumerate(ends) if not end <= ENTROPY - 1]
-    assert len(left_out) == bool(names) or comparison.has_target_near_plateau
-    assert all(name in left_out[0] for name in names if left_out)
-    given = compare(runs(*folders), str(target))
-    assert not any("the automatic target" in note for note in given.notes)
 
 
 def test_the_automatic_target_is_the_upper_median_over_seeds(tmp_path):
@@ -130,16 +109,10 @@ def test_an_arm_on_the_plateau_gets_no_share_even_of_a_target_that_it_reached(tm
     comparison = compare(runs(*folders), "6.4")
     stayed, *others = comparison.arms
     assert comparison.never_left_plateau(stayed) and comparison.reached(stayed, "step") is not None
-    for pair in comparison.pairs:
-        assert comparison.shares(pair).keys() == (
-            {"step", "flops", "training_seconds"} if pair.against in others else set()
-        )
+    assert {comparison.share(pair, "step") for pair in comparison.pairs} == {None}
     assert all(comparison.speed_up(arm, "step") is None for arm in comparison.arms)
-    write(comparison, tmp_path / "report")
-    numbers = json.loads((tmp_path / "report" / "comparison.json").read_text())
-    assert numbers["frequency_entropy"] == ENTROPY
-    assert numbers["plateau_end"] == pytest.approx(6.2)
-    assert [arm["left_plateau"]["step"] is None for arm in numbers["arms"]] == [True, False, False]
-    assert {arm["speed_up"]["step"] for arm in numbers["arms"]} == {None}
-    shares = [pair["share"]["step"] for pair in numbers["pairs"] if pair["against"] == "arm0"]
-    assert shares == [None, None]
+    numbers = [arm_numbers(comparison, arm) for arm in comparison.arms]
+    assert [one["step_below_entropy"] is None for one in numbers] == [True, False, False]
+    # 6.2 is 1/4 of the way from 6.6 to 5.0.
+    assert numbers[1]["step_below_entropy"] == pytest.approx(12.5)
+    assert all("%" not in cell for row in result_table(comparison).rows for cell in row.values())

@@ -4,14 +4,19 @@ import os
 
 import pytest
 
-from pretrain.reports.terminal import WIDEST, fitting_table, paragraph, terminal_width
+from pretrain.reports.table import Table
+from pretrain.reports.terminal import WIDEST, paragraph, terminal_width
 from pretrain.reports.words import counted, listed
 
-HEADERS = ["arm", *(f"column {n}" for n in range(9)), "what differs"]
+HEADERS = ["arm", *(f"column {n}" for n in range(9)), "differences"]
 ROWS = [
     [f"arm_{row}", *(f"{row}.{n} k" for n in range(9)), f"setting_{row} before -> after"]
     for row in range(3)
 ]
+
+
+def table_of(headers, rows, **options):
+    return Table("", [dict(zip(headers, row, strict=True)) for row in rows], **options)
 
 
 def parts_of(text):
@@ -20,7 +25,7 @@ def parts_of(text):
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_every_cell_is_shown_whole_and_no_line_is_wider_than_the_terminal(width):
-    text = fitting_table(HEADERS, ROWS, width, text_columns=(10,))
+    text = table_of(HEADERS, ROWS, text=["differences"]).as_text(width)
     assert max(map(len, text.split("\n"))) <= width
     for cell in [*HEADERS, *(cell for row in ROWS for cell in row[:-1])]:
         assert cell in text
@@ -36,22 +41,28 @@ def test_every_cell_is_shown_whole_and_no_line_is_wider_than_the_terminal(width)
 
 
 def test_a_cell_stands_below_its_header():
-    (lines,) = parts_of(fitting_table(["arm", "steps"], [["a", "7"], ["b", "1,600"]], 80))
+    (lines,) = parts_of(table_of(["arm", "steps"], [["a", "7"], ["b", "1,600"]]).as_text(80))
     assert lines == ["arm  steps", "---  -----", "a        7", "b    1,600"]
+
+
+def test_a_long_header_is_in_lines():
+    (lines,) = parts_of(table_of(["arm", "steps to the target"], [["a", "7"]]).as_text(80))
+    assert [line.split() for line in lines[:2]] == [["arm", "steps", "to"], ["the", "target"]]
+    assert lines[3].split() == ["a", "7"]
 
 
 def test_long_names_are_broken_and_other_columns_stay_whole():
     name = "runs/" + "seed_" * 20
-    text = fitting_table(["run", "loss"], [[name, "5.749"]], 60)
+    text = table_of(["run", "loss"], [[name, "5.749"]]).as_text(60)
     assert max(map(len, text.split("\n"))) <= 60
     first = [line[:20].strip() for line in text.split("\n")[2:]]
     assert "".join(first) == name
 
 
 def test_parts_repeat_all_columns_that_name_a_row():
-    text = fitting_table(
-        ["model", "steps", *"abc"], [["m", "10", *["50.0 - 60.0"] * 3]], 32, repeated=2
-    )
+    text = table_of(
+        ["model", "steps", *"abc"], [["m", "10", *["50.0 - 60.0"] * 3]], keys=2
+    ).as_text(32)
     assert [lines[2].split()[:2] for lines in parts_of(text)] == [["m", "10"]] * 3
 
 

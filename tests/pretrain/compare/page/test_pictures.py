@@ -13,11 +13,11 @@ from matplotlib.text import Text
 from pretrain.compare.convergence import compare
 from pretrain.compare.page.loss_picture import height_of_line, spread
 from pretrain.compare.page.phase_bars import phases
-from pretrain.compare.page.pictures import draw_pictures, time_parts
+from pretrain.compare.page.report import draw_pictures
 from pretrain.compare.run_files import DECISIONS
 from pretrain.reports.html import COLOURS, DASHES, DPI, MARKERS, WIDTH, line_style
 from tests.pretrain.commands.test_compare import runs, write_run
-from tests.pretrain.compare.test_headline import DROP, POST, arm
+from tests.pretrain.compare.test_report import DROP, POST, arm
 
 TELEPHONE = 368  # pixels for a picture on a page of 400
 
@@ -107,8 +107,8 @@ def test_lines_differ_by_dash_and_marker_and_not_by_colour_alone(tmp_path, figur
     words = [(), POST, DROP, (*POST, *DROP), ("--model.dropout", "0.1")]
     arms = [arm(tmp_path, f"arm{number}", *more) for number, more in enumerate(words)]
     draw_pictures(compare(runs(*itertools.chain(*arms))), tmp_path)
-    for name in ("held_out_loss_over_step", "training_loss", "learning_rate"):
-        lines = bold_lines(figures[name])
+    for name in ("step", "flops", "training_seconds"):
+        lines = bold_lines(figures[f"held_out_loss_over_{name}"])
         # Matplotlib calls every sequence of dashes of our own --.
         assert {line.get_linestyle() for line in lines} == {"-", "--", ":", "-."}
         assert len({line.get_marker() for line in lines}) == 5
@@ -122,7 +122,7 @@ def test_text_is_readable_on_a_telephone_and_the_legend_covers_nothing(tmp_path,
         for number, more in enumerate([(), POST, DROP])
     ]
     draw_pictures(compare(runs(*itertools.chain(*arms))), tmp_path)
-    assert len(figures) == 7
+    assert len(figures) == 4
     del figures["held_out_loss_over_step"]  # "narrow" is shown in its place
     for name, figure in figures.items():
         canvas = FigureCanvasAgg(figure)
@@ -226,8 +226,8 @@ def test_no_loss_stands_beside_a_curve_that_ends_where_a_seed_was_stopped(tmp_pa
 @pytest.mark.filterwarnings("error")
 def test_a_name_in_letters_that_matplotlib_lacks_is_text_on_the_page(tmp_path):
     folders = [*arm(tmp_path, "base"), *arm(tmp_path, "日本", *POST)]
-    pictures = draw_pictures(compare(runs(*folders)), tmp_path)
-    assert "日本" in pictures.main.svg and "日本" in pictures.main.narrow
+    main, *_ = draw_pictures(compare(runs(*folders)), tmp_path)
+    assert "日本" in main.svg and "日本" in main.narrow
 
 
 def test_a_target_above_the_plateau_has_no_phase_on_it(tmp_path, figures):
@@ -239,19 +239,21 @@ def test_a_target_above_the_plateau_has_no_phase_on_it(tmp_path, figures):
     assert widths(figures["narrow"])[-1] == pytest.approx((0, 40))
 
 
-def test_the_bars_of_time_are_the_seconds_of_training(tmp_path):
-    comparison = plateau_comparison(tmp_path)
-    for one in comparison.arms:
-        run = one.runs[0]
-        shares = {"forward": 0.3, "backward": 0.6, "optimizer": 0.09, "data": 0.01}
-        for row in run.metrics:
-            row["time_shares"] = shares
-        whole = run.evaluations[-1]["training_seconds"]
-        found = time_parts(comparison)[one.name]
-        assert found == pytest.approx(
-            {"forward": 0.3 * whole, "backward": 0.6 * whole, "optimizer": 0.09 * whole}
-            | {"other": 0.01 * whole}
-        )
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("entropy", [6.5, 2.0])
+def test_every_curve_is_in_sight_where_all_losses_are_above_the_entropy(tmp_path, figures, entropy):
+    known = {"frequency_entropy": entropy}
+    folders = [
+        *arm(tmp_path, "base", losses=(9.5, 8.5, 7.9, 7.6), **known),
+        *arm(tmp_path, "new", *POST, losses=(9.5, 8.2, 7.6, 7.3), **known),
+    ]
+    comparison = compare(runs(*folders))
+    draw_pictures(comparison, tmp_path)
+    for figure in figures.values():
+        low, high = figure.axes[0].get_ylim()
+        assert low < entropy and comparison.target < high
+        for line in bold_lines(figure):
+            assert all(low <= loss <= high for loss in line.get_ydata())
 
 
 def test_names_at_the_ends_of_curves_keep_their_distance_and_order():

@@ -10,9 +10,8 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.compare.convergence import compare
-from pretrain.compare.run_tables import run_speed
 from pretrain.compare.runs import read_run
-from pretrain.compare.tables import result_tables
+from pretrain.compare.tables import report_of, run_speed
 from pretrain.compare.timing import wait_share
 from pretrain.config.errors import ConfigError
 from pretrain.launching.sweeps.arms import Arm, SweepRun
@@ -49,7 +48,8 @@ def test_a_comparison_of_records_is_that_of_the_runs(tmp_path, monkeypatch):
         assert {entry.name for entry in Path("kept", run.folder.name).iterdir()} == names
     ours = [read_run(Path("kept") / name) for name in arms]
     theirs = [read_run(sweep.path / name) for name in arms]
-    assert result_tables(compare(ours)) == result_tables(compare(theirs))
+    first, second = (report_of(compare(runs)).as_text(80) for runs in (ours, theirs))
+    assert first == second
     for one, other in zip(ours, theirs, strict=True):
         assert run_speed(one) == pytest.approx(run_speed(other))
         assert wait_share(one) == wait_share(other)

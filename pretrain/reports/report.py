@@ -1,0 +1,100 @@
+"""A report: a table, what it is of and what limits it, in a terminal and in a folder of files."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+
+from data_prep.files.atomic import save_text
+from pretrain.reports.table import Table, as_csv
+from pretrain.reports.terminal import paragraph
+
+
+class Picture(NamedTuple):
+    """A picture as SVG; `narrow` is the same for the screen of a telephone, where it differs."""
+
+    title: str
+    svg: str
+    narrow: str = ""
+
+
+class Gallery(NamedTuple):
+    """Pictures of one kind on a page."""
+
+    heading: str
+    text: str
+    pictures: Sequence[Picture]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The content of a report.
+
+    Attributes:
+        lead: what is compared, in a line.
+        table: the result.
+        notes: warnings, a line each.
+        numbers: those of the table with all their digits, a dict for each line of table.csv.
+    """
+
+    lead: str
+    table: Table
+    notes: Sequence[str]
+    numbers: Sequence[Mapping[str, Any]]
+
+    def as_text(self, width: int) -> str:
+        """Return the report for a terminal of `width` letters."""
+        lead, remark = (paragraph(text, width) for text in (self.lead, self.table.remark))
+        notes = [paragraph(note, width, first="note: ", rest="      ") for note in self.notes]
+        return "\n".join(filter(None, [lead, self.table.as_text(width), remark, *notes]))
+
+    def write(
+        self,
+        folder: Path,
+        *,
+        main: Picture | None = None,
+        galleries: Sequence[Gallery] = (),
+        details: Sequence[Table] = (),
+        method: str,
+        provenance: Sequence[str] = (),
+    ) -> None:
+        """Write table.md, table.csv, table.tex, and index.html, which needs no other file.
+
+        Args:
+            folder: that exists.
+            main: a picture above the table.
+            galleries: pictures below it.
+            details: tables that a click opens.
+            method: how the numbers were obtained.
+            provenance: what they were obtained from, lines of small print.
+        """
+        remark = f"\n{self.table.remark}\n" if self.table.remark else ""
+        notes = "".join(f"* {note}\n" for note in self.notes)
+        save_text(folder / "table.md", self.table.as_markdown() + remark + (notes and f"\n{notes}"))
+        save_text(folder / "table.csv", as_csv(self.numbers))
+        save_text(folder / "table.tex", self.table.as_latex(self.notes))
+        environment = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(Path(__file__).parent),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        environment.filters["address"] = _address
+        page = environment.get_template("page.html.j2").render(
+            report=self,
+            main=main,
+            galleries=[one for one in galleries if one.pictures],
+            details=[table for table in details if table.rows],
+            method=method,
+            provenance=provenance,
+        )
+        save_text(folder / "index.html", page)
+
+
+def _address(svg: str) -> str:
+    """Return a picture as the address of an image: ids and styles of two do not meet there."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
