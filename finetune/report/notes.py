@@ -13,21 +13,22 @@ def notes(table: ScoreTable, results: SweepResults) -> list[str]:
     over = {(t.row, t.result.task, t.result.learning_rate, t.result.seed) for t in results.trials}
     if missing := requested - over:
         lines.append(f"{len(missing)} of {len(requested)} trials not run")
+    doubtful: dict[str, list[str]] = {}
     for task in dict.fromkeys(column.task for column in table.columns):
         found = {
             row: table.rates[row, task] for row in table.every_row if (row, task) in table.rates
         }
         if any(rates[0].num_requested == 1 for rates in found.values()):
-            lines.append(f"{task}: one seed only, the spread over seeds is unknown")
+            doubtful.setdefault("one seed", []).append(task)
         tuned: dict[TableRow, set[float]] = {}
         for row, _, rate, _ in (trial for trial in requested if trial[1] == task):
             tuned.setdefault(row, set()).add(rate)
         if len(set(map(frozenset, tuned.values()))) > 1:
-            lines.append(f"{task}: models were tuned over different learning rates")
+            doubtful.setdefault("different learning rates", []).append(task)
         results_of = [trial.result for trial in results.trials if trial.result.task == task]
         if len({result.precision for result in results_of} - {None}) > 1:
-            lines.append(f"{task}: trials have different precisions")
-    return lines
+            doubtful.setdefault("different precisions", []).append(task)
+    return [*lines, *(f"{what}: {', '.join(tasks)}" for what, tasks in doubtful.items())]
 
 
 def _remarkable(table: ScoreTable, results: SweepResults) -> list[str]:

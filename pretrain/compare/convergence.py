@@ -17,7 +17,6 @@ from pretrain.compare.plateau import (
     PLATEAU_MARGIN,
     automatic_target,
     entropy_of,
-    is_near_plateau,
 )
 from pretrain.compare.runs import (
     Arm,
@@ -60,11 +59,6 @@ class Comparison:
     def plateau_end(self) -> float | None:
         """Return the held-out loss in nats at or below which an arm has left the plateau."""
         return None if self.entropy is None else self.entropy - PLATEAU_MARGIN
-
-    @property
-    def has_target_near_plateau(self) -> bool:
-        """Return whether the target lies so near the plateau that it says little else."""
-        return is_near_plateau(self.target, self.entropy)
 
     @property
     def axes(self) -> dict[str, str]:

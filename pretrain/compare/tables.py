@@ -131,11 +131,12 @@ def _interval(numbers: Mapping[str, Any], name: str, form: str) -> str:
 
 
 def run_table(comparison: Comparison) -> Table:
-    """Return a row per run: losses, and the cost of the target."""
+    """Return a row per run: size, losses, and the cost of the target."""
     rows = [
         {
             "run": str(run.folder),
             "seed": str(run.settings["seed"]),
+            "parameters": amount(run.result["parameters"], "parameters") if run.result else NONE,
             "loss at end": f"{run.final_loss:.3f}" if math.isfinite(run.final_loss) else "diverged",
             "best": f"{run.best_loss:.3f}",
             **{
@@ -152,7 +153,7 @@ def run_table(comparison: Comparison) -> Table:
 
 
 def speed_table(comparison: Comparison) -> Table:
-    """Return a row per run: size, speed, memory, and where the time went."""
+    """Return a row per run: speed, memory, and where the time went."""
     runs = [run for arm in comparison.arms for run in arm.runs]
     return Table("Speed and memory of every run", [_speed_row(run) for run in runs])
 
@@ -168,7 +169,6 @@ def _speed_row(run: Run) -> dict[str, str]:
     }
     return {
         "run": str(run.folder),
-        "parameters": amount(run.result["parameters"], "parameters") if run.result else NONE,
         "tokens/s": f"{speed['tokens_per_second']:,.0f}",
         "of FLOP/s a rank": NONE if rate is None else amount(rate, "flops"),
         "memory": NONE if memory is None else f"{amount(memory, 'bytes')}B",

@@ -26,12 +26,7 @@ from pretrain.reports.html import (
     set_title,
 )
 
-AXIS_LABELS = {
-    "step": "optimizer steps",
-    "tokens": "tokens",
-    "training_seconds": "training time in seconds",
-    "flops": "FLOPs",
-}
+AXIS_LABELS = {"training_seconds": "training time in seconds", "flops": "FLOPs"}
 WIDE = 8.0  # inches: as wide as the text of a page on the screen of a computer
 ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of the first steps
 MOST_LETTERS_AT_END = 16  # of a name beside its curve

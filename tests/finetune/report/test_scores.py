@@ -195,7 +195,7 @@ def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
         "m on RTE: 1 failed, the first at 0.002, seed 1: out of memory",
         "m on RTE: 1 finished, the first at 0.002, seed 2: a constant",
         "7 of 12 trials not run",
-        "RTE: one seed only, the spread over seeds is unknown",
+        "one seed: RTE",
     ]
 
 
@@ -209,8 +209,8 @@ def test_different_precisions_and_learning_rates_have_a_note(tmp_path):
                     **{"model": name, "rate": rate, "seed": seed, "precision": precision},
                 )
     assert notes_of(tmp_path) == [
-        "RTE: models were tuned over different learning rates",
-        "RTE: trials have different precisions",
+        "different learning rates: RTE",
+        "different precisions: RTE",
     ]
 
 

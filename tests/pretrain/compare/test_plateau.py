@@ -54,7 +54,6 @@ def test_without_an_entropy_there_are_no_phases(tmp_path):
     assert comparison.entropy is None and comparison.plateau_end is None
     assert comparison.left_plateau(comparison.arms[0], "step") is None
     assert not comparison.never_left_plateau(comparison.arms[0])
-    assert not comparison.has_target_near_plateau
 
 
 def test_one_run_that_recorded_the_entropy_suffices(tmp_path):

@@ -9,7 +9,6 @@ from pretrain.compare.tables import (
     result_table,
     run_table,
     settings_table,
-    speed_table,
 )
 from tests.pretrain.commands.test_compare import row_of, runs, write_run
 from tests.pretrain.compare.test_report import BERT, DROP, POST, arm
@@ -69,7 +68,7 @@ def test_the_end_of_an_unfinished_run_is_no_result(tmp_path):
     comparison = compare(runs(*base, *short), "5.0")
     assert row_of(result_table(comparison), "short")["difference"] == "-"
     assert f"not finished: {short[0]}" in comparison.notes
-    assert [row["parameters"] for row in speed_table(comparison).rows] == ["63.71 k", "-"]
+    assert [row["parameters"] for row in run_table(comparison).rows] == ["63.71 k", "-"]
 
 
 def test_settings_and_launches_are_columns_of_arms_and_of_launches(tmp_path):
