@@ -36,7 +36,7 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"exported {kept.record.describe()} to {arguments.to}: {kind}")
     print(
         f"largest difference to the trainer: {check.largest_difference:.2g} in "
-        f"{check.num_logits:,} outputs of {check.source}"
+        f"{check.num_logits:,} outputs"
     )
     if kept.record.tokenizer.moses is not None:
         print(f"note: the tokenizer expects text after Moses; see {arguments.to / CARD_FILE}")

@@ -74,7 +74,7 @@ def check_classifier(kept: KeptModel, folder: Path) -> ExportCheck:
             f"is {difference:.2g}, more than {most:.0e}; nothing was written. Report this "
             f"with the fine_tuned.json of {record.describe()}"
         )
-    return ExportCheck(difference, theirs_BC.numel(), "a few sentences")
+    return ExportCheck(difference, theirs_BC.numel())
 
 
 def _rounding(record: KeptRecord) -> float:

@@ -6,7 +6,6 @@ tokenizer.json       of the encoder
 """
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -29,7 +28,7 @@ from pretrain.convert.exports.hf_format import save_weights, stored_text_encoder
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.stored_weights import WEIGHTS_FILE
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.convert.weight_checks import check_shapes
+from pretrain.convert.weight_checks import check_names, check_shapes
 from pretrain.model.shapes import shapes_only
 
 MODEL_FOLDER = "model"  # in the folder of a trial
@@ -234,7 +233,10 @@ def read_model(folder: Path) -> KeptModel:
         name if name.startswith(ENCODER) else f"{HEAD}{name}": tensor
         for name, tensor in stored.items()
     }
-    _check_weights(weights, record, file)
+    with shapes_only():
+        expected = TaskModel(record.model, record.target.num_outputs).state_dict()
+    check_names(weights, expected, place=f"{file}, of {RECORD_FILE},")
+    check_shapes(weights, expected, expected, place=str(file))
     text_encoder = stored_text_encoder(
         folder / TOKENIZER_FILE, record.tokenizer, record.vocabulary, fix=REPEAT
     )
@@ -258,15 +260,3 @@ def as_pretrained(folder: Path) -> Pretrained:
         step=None,  # of pre-training: it has had more than that
         sequence_length=record.pretrained_length,
     )
-
-
-def _check_weights(weights: Mapping[str, Tensor], record: KeptRecord, file: Path) -> None:
-    with shapes_only():
-        expected = TaskModel(record.model, record.target.num_outputs).state_dict()
-    different = sorted(expected.keys() ^ weights.keys())
-    if different:
-        raise ConfigError(
-            f"{file} does not fit {RECORD_FILE} beside it: {plain(different[0])} is in one of the "
-            f"two only; {REPEAT}"
-        )
-    check_shapes(weights, expected, expected, place=str(file))

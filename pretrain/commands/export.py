@@ -37,7 +37,7 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"exported {pretrained.name}, step {pretrained.step:,}, to {target}: {kind}")
     print(
         f"largest difference to the trainer: {check.largest_difference:.2g} in "
-        f"{check.num_logits:,} logits of {check.source}"
+        f"{check.num_logits:,} logits"
     )
     if pretrained.text_encoder.record.moses is not None:
         print(f"note: the tokenizer expects text after Moses; see {target / CARD_FILE}")

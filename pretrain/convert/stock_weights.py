@@ -16,11 +16,10 @@ from pretrain.convert.hf_names import (
     STOCK_MODELS,
     StockModel,
     from_stock,
-    stock_names,
     to_stock,
     with_modern_names,
 )
-from pretrain.convert.weight_checks import check_shapes, describe_names, shapes_of
+from pretrain.convert.weight_checks import check_names, check_shapes, shapes_of
 
 # Of BertForPreTraining and of fine-tuned models: no part of pre-training here.
 UNUSED = (
@@ -77,55 +76,24 @@ def weights_from_stock(
         ConfigError: weights are missing, unknown, of another shape or not finite.
     """
     stored = with_modern_names(stored, kind, folder)
-    names = stock_names(kind, model.num_layers)
-    expected = {name for several in names.values() for name in several} | {kind.token_types}
-    _check_names(stored, expected, kind, model.num_layers, folder, instead)
+    objective = next(name for name, stock in STOCK_MODELS.items() if stock is kind)
+    expected = to_stock(shapes_of(model, objective), kind, model.num_layers)
+    types = stored.get(kind.token_types, torch.empty(1))
+    rows = max(1, types.shape[:1].numel())
+    expected[kind.token_types] = torch.empty(rows, model.width, device="meta")
+    check_names(
+        stored,
+        expected,
+        place=str(folder),
+        encoder=(kind.prefix,),
+        unused=(*UNUSED, TIED),
+        head=HEADS[kind.model_type],
+        instead=instead,
+    )
     if TIED in stored and not torch.equal(
         stored[TIED], stored["bert.embeddings.word_embeddings.weight"]
     ):
         raise ConfigError(f"{folder}: {TIED} differs from the word embeddings; here they are tied")
-    _check_shapes(stored, kind, model, folder)
+    check_shapes(stored, expected, expected, place=str(folder))
     # In full precision before row 0 of the token types is added.
     return from_stock({name: stored[name].float() for name in expected}, kind, model.num_layers)
-
-
-def _check_names(
-    stored: Mapping[str, Tensor],
-    expected: set[str],
-    kind: StockModel,
-    num_layers: int,
-    folder: Path,
-    instead: str,
-) -> None:
-    missing = sorted(expected - stored.keys())
-    heads = [name for name in missing if not name.startswith(kind.prefix)]
-    if heads and heads == missing:
-        raise ConfigError(
-            f"{folder} has no {HEADS[kind.model_type]} head ({describe_names(heads)} missing): it "
-            f"is a fine-tuned model, or an encoder alone; give {instead}"
-        )
-    if missing:
-        raise ConfigError(
-            f"{folder} is no complete {kind.title} of {num_layers} layers: it lacks "
-            f"{describe_names(missing)}"
-        )
-    known = expected | ({TIED} if kind is BERT else set())
-    unknown = sorted(name for name in stored.keys() - known if not name.startswith(UNUSED))
-    if unknown:
-        raise ConfigError(
-            f"{folder} has weights that {kind.title} with {num_layers} layers does not have: "
-            f"{describe_names(unknown)}; the model here has no place for them"
-        )
-
-
-def _check_shapes(
-    stored: Mapping[str, Tensor], kind: StockModel, model: ModelSettings, folder: Path
-) -> None:
-    objective = next(name for name, stock in STOCK_MODELS.items() if stock is kind)
-    expected = to_stock(shapes_of(model, objective), kind, model.num_layers)
-    check_shapes(stored, expected, expected, place=str(folder))
-    rows = stored[kind.token_types].shape[:1]
-    if not any(rows):
-        raise ConfigError(f"{folder}: {kind.token_types} has no row")
-    table = {kind.token_types: torch.empty(*rows, model.width, device="meta")}
-    check_shapes(stored, table, table, place=str(folder))

@@ -1,6 +1,6 @@
 """Checks of weights read from a file: they are tensors, have these shapes, and are finite."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from pretrain.model.objectives.replaced_tokens import Discriminator
 from pretrain.model.shapes import shapes_only
 
 NAMES_SHOWN = 4
-HEAD = "head."  # of pre-training: in the name of each of its weights
 BEFORE_FINE_TUNING = "the run that it comes from, or its export"
 
 
@@ -88,6 +87,45 @@ def check_shapes(
             )
 
 
+def check_names(
+    stored: Mapping[str, Tensor],
+    expected: Collection[str],
+    *,
+    place: str,
+    encoder: tuple[str, ...] = ("",),
+    unused: tuple[str, ...] = (),
+    head: str = "pre-training",
+    instead: str = BEFORE_FINE_TUNING,
+) -> None:
+    """Check that weights are those that are expected, all of them and no others.
+
+    Args:
+        stored: of a file.
+        expected: names.
+        place: of the file, for messages.
+        encoder: how names begin that are not the head's.
+        unused: how names begin that may be there too.
+        head: its kind.
+        instead: what to give where only the head is missing.
+
+    Raises:
+        ConfigError: one is missing or unknown; names it.
+    """
+    missing = sorted(set(expected) - stored.keys())
+    if missing and not any(name.startswith(encoder) for name in missing):
+        raise ConfigError(
+            f"{place} has no {head} head ({describe_names(missing)} missing): it is a fine-tuned "
+            f"model, or an encoder alone; give {instead}"
+        )
+    unknown = {name for name in stored.keys() - set(expected) if not name.startswith(unused)}
+    found = (("needs", missing), ("has no place for", sorted(unknown)))
+    if complaints := [f"{title} {describe_names(names)}" for title, names in found if names]:
+        raise ConfigError(
+            f"{place} holds the weights of another model: the one that its settings describe "
+            f"{' and '.join(complaints)}"
+        )
+
+
 def check_weights(
     weights: Mapping[str, Tensor],
     model: ModelSettings,
@@ -102,29 +140,5 @@ def check_weights(
         ConfigError: one is missing, unknown, of another shape or not finite; names it.
     """
     expected = shapes_of(model, objective, electra)
-    missing = sorted(expected.keys() - weights.keys())
-    if missing and all(name.startswith(HEAD) for name in missing):
-        raise ConfigError(
-            f"{place} has no pre-training head ({describe_names(missing)} missing): it is a "
-            f"fine-tuned model; give {BEFORE_FINE_TUNING}"
-        )
-    complaints = []
-    for title, names in (
-        ("lacks", missing),
-        ("does not use", sorted(weights.keys() - expected.keys())),
-    ):
-        if names:
-            complaints.append(f"{title} {describe_names(names)}")
-    different = [
-        f"{name} is {tuple(weights[name].shape)} instead of {tuple(expected[name].shape)}"
-        for name in sorted(expected.keys() & weights.keys())
-        if expected[name].shape != weights[name].shape
-    ]
-    complaints += different[:NAMES_SHOWN]
-    if complaints:
-        raise ConfigError(
-            f"the weights in {place} do not fit model.positions={model.positions!r}, "
-            f"model.norm={model.norm!r}: {'; '.join(complaints)}; name the folder that they were "
-            "trained in"
-        )
-    check_shapes(weights, expected, expected, place=f"the weights in {place}")
+    check_names(weights, expected, place=place, encoder=("encoder.", "generator."))
+    check_shapes(weights, expected, expected, place=place)

@@ -20,7 +20,7 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
     """
     with complete_or_absent(target) as partial:
         write_pretrained(partial, pretrained, run=identity_of(run))
-        check = check_export(pretrained, partial, rows_to_compare(pretrained, run))
+        check = check_export(pretrained, partial, rows_to_compare(pretrained))
         write_card(partial, pretrained, run, check, place=target)
     return check
 

@@ -1,29 +1,24 @@
-"""Load an export with transformers and compare it with the trainer's model on real text."""
+"""Load an export with transformers and compare it with the trainer's model."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
 
-from data_prep.shards.format import open_shards
-from data_prep.shards.manifest import MANIFEST_FILE, TOKENIZER_FILE, read_manifest
+from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.convert.in_transformers import quiet
 from pretrain.convert.pretrained import Pretrained, restored_network
 from pretrain.convert.text_encoder import MASK, TextEncoder
-from pretrain.data.shards import shards_folder
 from pretrain.model.objectives.replaced_tokens import Discriminator
 
 # Of a logit in fp32. Sums in another order differ by 1e-6 to 1e-5 where logits are of size 10, as
 # those of a trained model, and by as much more as they are larger: a sum is rounded to 24 bits.
 TOLERANCE, LOGIT_SIZE = 1e-4, 10.0
-NUM_ROWS = 4
 TEXT = (
     ("The committee met on Tuesday, and nobody could say why.", None),
     ("A list of names is returned in the order of the files.", "Is the order kept?"),
@@ -34,43 +29,24 @@ TEXT = (
 Tokenize = Callable[..., Any]  # a tokenizer of transformers
 
 
-class ComparedRows(NamedTuple):
-    """Rows of token ids, of different lengths, and their origin in words."""
-
-    rows: list[list[int]]
-    source: str
-
-
 class ExportCheck(NamedTuple):
     """The comparison of an export with the model that was trained."""
 
     largest_difference: float
     num_logits: int
-    source: str
 
     def row(self, unit: str) -> tuple[str, str]:
         """Return a row of a model card."""
         number = f"{self.largest_difference:.1g} in {self.num_logits:,} {unit}"
-        return "largest difference to the trainer", f"{number} of {self.source}, fp32"
+        return "largest difference to the trainer", f"{number}, fp32"
 
 
-def rows_to_compare(pretrained: Pretrained, run: Path) -> ComparedRows:
-    """Return held-out rows of the run, if its shards are available, and sentences of this file.
-
-    The rows are of different lengths, so that the batch is padded, and some tokens are masked.
-    """
-    text_encoder = pretrained.text_encoder
-    sentences = sentence_rows(text_encoder, pretrained.sequence_length)
-    folder = shards_folder(load_settings(run))
-    if (folder / MANIFEST_FILE).is_file():
-        manifest = read_manifest(folder)
-        fits = manifest.tokenizer.sha256 == text_encoder.record.sha256
-        if fits and "valid" in manifest.splits:
-            split = open_shards(folder).split("valid")
-            stored = split.rows(np.arange(min(NUM_ROWS, split.num_rows))).tolist()
-            held_out = _cut_and_masked(stored, text_encoder.special["mask"])
-            return ComparedRows(held_out + sentences, "held-out sequences and a few sentences")
-    return ComparedRows(sentences, "a few sentences, as the shards are not available")
+def rows_to_compare(pretrained: Pretrained) -> list[list[int]]:
+    """Return sentences, and a row of random tokens as long as those of training."""
+    length, encoder = pretrained.sequence_length, pretrained.text_encoder
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(encoder.record.vocabulary_size, (length,), generator=generator)
+    return [*sentence_rows(encoder, length), ids.tolist()]
 
 
 def sentence_rows(text_encoder: TextEncoder, length: int) -> list[list[int]]:
@@ -83,7 +59,7 @@ def sentence_rows(text_encoder: TextEncoder, length: int) -> list[list[int]]:
     ]
 
 
-def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -> ExportCheck:
+def check_export(pretrained: Pretrained, folder: Path, rows: list[list[int]]) -> ExportCheck:
     """Compare logits and token ids of the export with the trainer's.
 
     Raises:
@@ -97,7 +73,7 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
         compare_tokenizers(
             pretrained.text_encoder, pretrained.sequence_length, tokenizer, name=pretrained.name
         )
-    ids_BS, lengths_B = pretrained.text_encoder.padded(compared.rows)
+    ids_BS, lengths_B = pretrained.text_encoder.padded(rows)
     is_word_BS = torch.arange(ids_BS.shape[1]) < lengths_B[:, None]
     with torch.no_grad():
         theirs = model(input_ids=ids_BS, attention_mask=is_word_BS.long()).logits[is_word_BS]
@@ -110,7 +86,7 @@ def check_export(pretrained: Pretrained, folder: Path, compared: ComparedRows) -
             f"is {difference:.2g}, more than {most:.0e}; nothing was written. Report this "
             f"with the run.json of {pretrained.name}"
         )
-    return ExportCheck(difference, theirs.numel(), compared.source)
+    return ExportCheck(difference, theirs.numel())
 
 
 def trainer_logits(pretrained: Pretrained, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
@@ -153,12 +129,3 @@ def compare_tokenizers(
                 f"as {ours}; nothing was written. Report this with the {TOKENIZER_FILE} of "
                 f"{name}"
             )
-
-
-def _cut_and_masked(stored: list[list[int]], mask: int) -> list[list[int]]:
-    rows = []
-    for number, row in enumerate(stored):
-        ids = row[: max(3, len(row) * (len(stored) - number) // len(stored))]
-        ids[4::7] = [mask] * len(ids[4::7])
-        rows.append(ids)
-    return rows

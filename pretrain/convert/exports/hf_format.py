@@ -199,7 +199,13 @@ def read_export(folder: Path) -> Exported:
     if stock is not None:
         check_understood(content, folder / CONFIG_FILE)
     model, record = _configured(content, stock, place=folder / CONFIG_FILE)
-    weights = _our_weights(folder, model, stock, record.objective)
+    if not weight_files(folder):
+        raise ConfigError(f"{folder / WEIGHTS_FILE} is missing; export again")
+    weights = stored_weights(folder)
+    if stock is None:
+        check_weights(weights, model, place=str(folder), objective=record.objective)
+    else:
+        weights = weights_from_stock(weights, stock, model, folder, instead=BEFORE_FINE_TUNING)
     return Exported(
         model=model,
         weights={name: tensor.float() for name, tensor in weights.items()},
@@ -260,16 +266,3 @@ def _configured(
             f"{quoted(record.objective)}, which do not belong together; export again"
         )
     return model, record
-
-
-def _our_weights(
-    folder: Path, model: ModelSettings, stock: StockModel | None, objective: str
-) -> dict[str, Tensor]:
-    """Return the weights under our names, their shapes checked."""
-    if not weight_files(folder):
-        raise ConfigError(f"{folder / WEIGHTS_FILE} is missing; export again")
-    stored = stored_weights(folder)
-    if stock is None:
-        check_weights(stored, model, place=str(folder), objective=objective)
-        return stored
-    return weights_from_stock(stored, stock, model, folder, instead=BEFORE_FINE_TUNING)

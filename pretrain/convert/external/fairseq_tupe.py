@@ -18,7 +18,7 @@ from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explain
 from pretrain.convert.stored_weights import UNREADABLE
-from pretrain.convert.weight_checks import check_weights, describe_names, named_tensors
+from pretrain.convert.weight_checks import check_names, check_weights, describe_names, named_tensors
 
 ENCODER = "decoder.sentence_encoder."
 HEAD = "decoder.lm_head."
@@ -66,17 +66,7 @@ def read_tupe(file: Path) -> tuple[ModelSettings, dict[str, Tensor]]:
     model = _model_settings(arguments, stored, file)
     names = tupe_names(model)
     expected = names.keys() | {POSITIONS, TIED}
-    if missing := sorted(expected - stored.keys()):
-        raise ConfigError(
-            f"{file} lacks {describe_names(missing)}; it is no complete checkpoint of "
-            f"{model.num_layers} layers"
-        )
-    unknown = [name for name in stored.keys() - expected if not name.startswith(UNUSED)]
-    if unknown:
-        raise ConfigError(
-            f"{file} has weights that the TUPE authors' model of {model.num_layers} layers does "
-            f"not have: {describe_names(sorted(unknown))}; the model here has no place for them"
-        )
+    check_names(stored, expected, place=str(file), unused=(UNUSED,))
     if not torch.equal(stored[TIED], stored[TOKENS]):
         raise ConfigError(f"{file}: {TIED} differs from {TOKENS}; here they are tied")
     weights = {ours: stored[theirs].float() for theirs, ours in names.items()}

@@ -94,19 +94,9 @@ def transformers_folder(place: str) -> Path:
     return Path(place) if Path(place).is_dir() else _download(place)
 
 
-def _refuse_modern_bert(config: dict[str, Any], folder: Path) -> None:
-    if config.get("model_type") == "modernbert":
-        raise ConfigError(
-            f"{folder / CONFIG_FILE} is a ModernBERT: its layers differ from one another (some see "
-            "neighbours only, with rotations of another base) and gate their feed-forward part, "
-            "and `rope` here has layers that are alike; supported are BERT and ELECTRA"
-        )
-
-
 def _model_settings(folder: Path) -> tuple[str, ModelSettings]:
     """Return the objective and the shape of a model."""
     config = read_json_object(folder / CONFIG_FILE)
-    _refuse_modern_bert(config, folder)
     check_understood(config, folder / CONFIG_FILE)
     objective = next(
         n for n, kind in STOCK_MODELS.items() if kind.model_type == config["model_type"]
@@ -135,7 +125,11 @@ def _download(name: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return _snapshot(name, local=True) or _snapshot_of_the_hub(name)
+        if folder := _snapshot(name, local=True):
+            return folder
+        connect_to_hub()
+        if folder := _snapshot(name, local=False):
+            return folder
     except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
@@ -147,17 +141,9 @@ def _download(name: str) -> Path:
             f"there is no folder {name}, and the Hugging Face Hub cannot be reached ({error}); "
             "download the files of the model elsewhere and give their folder"
         ) from None
-
-
-def _snapshot_of_the_hub(name: str) -> Path:
-    connect_to_hub()
-    folder = _snapshot(name, local=False)
-    if folder is None:
-        raise ConfigError(
-            f"{name} on the Hugging Face Hub has no {CONFIG_FILE} with "
-            f"{' or '.join(STORED_WEIGHTS)}"
-        )
-    return folder
+    raise ConfigError(
+        f"{name} on the Hugging Face Hub has no {CONFIG_FILE} with {' or '.join(STORED_WEIGHTS)}"
+    )
 
 
 def _snapshot(name: str, *, local: bool) -> Path | None:

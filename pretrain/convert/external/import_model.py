@@ -1,8 +1,8 @@
 """Conversion of a model of another program into the form of our exports."""
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import BertForMaskedLM
@@ -46,7 +46,9 @@ def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
         )
     pretrained = from_external(external, place)
     notes = [*external.notes, *_checked(pretrained, place)]
-    write_import(pretrained, target)
+    with complete_or_absent(target) as partial:
+        write_pretrained(partial, pretrained)
+        save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
     print(f"imported {pretrained.name} to {target}")
     for note in notes:
         print(f"  {note}")
@@ -124,15 +126,8 @@ def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
     return difference
 
 
-def write_import(pretrained: Pretrained, target: Path) -> None:
-    """Write the folder whole or not at all.
-
-    Raises:
-        ShardError: it exists, or cannot be written.
-    """
-    with complete_or_absent(target) as partial:
-        write_pretrained(partial, pretrained)
-        save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
+# TOML writes strings, numbers and truth values as JSON does, but for its pairs of surrogates.
+_toml = partial(json.dumps, ensure_ascii=False)
 
 
 def recipe_from(pretrained: Pretrained, folder: Path) -> str:
@@ -155,12 +150,3 @@ def recipe_from(pretrained: Pretrained, folder: Path) -> str:
         lines.append(f"[{title}]")
         lines += [f"{name} = {_toml(value)}" for name, value in values.items()]
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """Return a string, number or truth value as TOML writes it.
-
-    TOML writes these as JSON does, except for the surrogate pairs by which JSON escapes some
-    characters.
-    """
-    return json.dumps(value, ensure_ascii=False)

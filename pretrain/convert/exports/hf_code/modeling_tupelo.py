@@ -355,6 +355,7 @@ class TupeloWithHead(TupeloPreTrainedModel):
 
     accepts_loss_kwargs = True  # Trainer gives num_items_in_batch
     output_class: type[Any]
+    has_choices = False  # whether inputs have the shape BCS, and each choice gets one logit
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Return the logits of the last hidden states."""
@@ -379,38 +380,21 @@ class TupeloWithHead(TupeloPreTrainedModel):
     ) -> Any:
         """Return logits, and the mean loss over labels that are not -100.
 
-        Args:
-            input_ids: and the others without a word here: as of `TupeloModel.forward`.
-            attention_mask: as there.
-            token_type_ids: as there.
-            position_ids: as there.
-            inputs_embeds: as there.
-            labels: None: no loss.
-            output_attentions: as there.
-            output_hidden_states: as there.
-            return_dict: as there.
-            num_items_in_batch: labels in all batches of an optimizer step, by which the sum of
-                the losses is then divided.
+        Without labels there is no loss. `num_items_in_batch`, the labels in all batches of an
+        optimizer step, divides the sum of the losses. The others are as of `TupeloModel.forward`.
         """
-        encoded = self.encoder(
-            *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds),
-            *(output_attentions, output_hidden_states, True),
-        )
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        rows: list[Tensor | None] = [*inputs]
+        if self.has_choices:
+            rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
+        encoded = self.encoder(*rows, output_attentions, output_hidden_states, True)
         logits = self.logits(encoded.last_hidden_state)
+        if self.has_choices:
+            logits = logits.view(next(each.shape[:2] for each in inputs if each is not None))
         loss = None
         if labels is not None:
             batch = LabelledBatch(attention_mask, num_items_in_batch)
             loss = self.loss(logits.float(), labels, batch)
-        return self.output(loss, logits, encoded, return_dict)
-
-    def output(
-        self,
-        loss: Tensor | None,
-        logits: Tensor,
-        encoded: BaseModelOutput,
-        return_dict: bool | None,
-    ) -> Any:
-        """Return the output in the form that `return_dict` asks for."""
         output = self.output_class(
             loss=loss,
             logits=logits,
@@ -558,6 +542,7 @@ class TupeloForMultipleChoice(TupeloWithHead):
     """The encoder, and on the [CLS] of each choice a classifier of one logit: logits_BC."""
 
     output_class = MultipleChoiceModelOutput
+    has_choices = True
 
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)
@@ -565,30 +550,14 @@ class TupeloForMultipleChoice(TupeloWithHead):
         self.classifier = ClassificationHead(config.hidden_size, 1, config.hidden_dropout_prob)
         self.post_init()
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Any:
-        """Return logits_BC, and the cross-entropy of labels_B; inputs have the shape BCS."""
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        choices = next(tensor.shape[1] for tensor in inputs if tensor is not None)
-        rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
-        encoded = self.encoder(*rows, output_attentions, output_hidden_states, True)
-        logits = self.classifier(encoded.last_hidden_state[:, 0]).view(-1, choices)
-        loss = None
-        if labels is not None:
-            batch = LabelledBatch(attention_mask, num_items_in_batch)
-            loss = batch.mean(F.cross_entropy, logits.float(), labels)
-        return self.output(loss, logits, encoded, return_dict)
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        """Return the logit of each choice."""
+        logits: Tensor = self.classifier(x_BSD[:, 0])
+        return logits
+
+    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+        """Return the cross-entropy of labels_B."""
+        return batch.mean(F.cross_entropy, logits, labels)
 
 
 class TupeloForQuestionAnswering(TupeloPreTrainedModel):

@@ -142,11 +142,11 @@ def changed(change):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda s: s["model"].pop(f"{ENCODER}pos_ln.bias"), "lacks .*encoder.pos_ln.bias"),
+        (lambda s: s["model"].pop(f"{ENCODER}pos_ln.bias"), "needs .*encoder.pos_ln.bias"),
         (lambda s: s["model"].pop(f"{ENCODER}pos.weight"), "lacks .*pos.weight; it is no check"),
         (
             lambda s: s["model"].update({f"{ENCODER}layers.0.adapter.weight": torch.zeros(2)}),
-            "does not have: decoder.sentence_encoder.layers.0.adapter.weight",
+            "has no place for decoder.sentence_encoder.layers.0.adapter.weight",
         ),
         (
             lambda s: s["model"].update({f"{HEAD}weight": torch.zeros(ROWS, 24)}),
@@ -161,7 +161,7 @@ def changed(change):
             r"blocks.1.feedforward.inner.weight is \(3, 24\) instead of \(40, 24\)",
         ),
         (lambda s: setattr(s["args"], "activation_fn", "relu"), "activation_fn='relu'"),
-        (lambda s: setattr(s["args"], "encoder_normalize_before", True), "lacks .*emb_out_layer"),
+        (lambda s: setattr(s["args"], "encoder_normalize_before", True), "needs .*emb_out_layer"),
         (lambda s: delattr(s["args"], "encoder_attention_heads"), "num_heads='not in args'"),
         (lambda s: setattr(s["args"], "encoder_attention_heads", 4), "bucket_embeddings.weight is"),
         (lambda s: s.pop("args"), "which has the entries 'args' and 'model'"),
