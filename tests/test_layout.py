@@ -53,9 +53,9 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 39_984,
+    "lines of the packages": 39_847,
     "lines of benchmarks": 1_500,
-    "lines of tests": 37_654,
+    "lines of tests": 37_647,
     "words of docs": 13_180,
     "words of a page": 1_500,
 }
