@@ -177,5 +177,5 @@ def test_a_comparison_notes_it(command, run, finished):
     status, output, errors = command.run(["compare", str(finished), str(run)])
     assert status == 0, errors
     words = " ".join(output.split())
-    assert "changed steps (20 to 40, schedules restarted) after step 20" in words
-    assert "training budgets" in words
+    assert "different budgets: tokens" in words
+    assert "settings changed by a resume: restarts_after, steps" in words
