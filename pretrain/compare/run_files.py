@@ -75,6 +75,7 @@ class Launch(_Line):
     world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
     matrix_rate: _PeakFlops | None = None
     frequency_entropy: Amount | None = None
+    changed_settings: dict[Word, list[Any]] = {}
 
 
 class Result(_Line):
