@@ -55,8 +55,8 @@ LEVELS = {
 BUDGET = {
     "lines of the packages": 39_847,
     "lines of benchmarks": 1_500,
-    "lines of tests": 37_647,
-    "words of docs": 13_180,
+    "lines of tests": 37_646,
+    "words of docs": 13_170,
     "words of a page": 1_500,
 }
 

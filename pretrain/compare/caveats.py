@@ -36,13 +36,15 @@ def notes_on(
     has_generator = runs[0].settings["objective"] == REPLACED_TOKEN_DETECTION
     near = is_near_plateau(target, entropy)
     shares = [share for run in runs if (share := _final_share(run)) > ANNEALED]
-    changed = {name for launch in launches for name in launch.get("changed_settings", {})}
+    # Those of the DeepSpeed JSON follow from others.
+    changed = [name for launch in launches for name in launch.get("changed_settings", {})]
+    changed = sorted({name for name in changed if not name.startswith("ds_config.")})
     found = {
         "seconds not comparable": "; ".join(reasons_against_seconds),
         "diverged": _names([run for run in runs if run.diverged]),
         "not finished": _names([run for run in runs if run.is_unfinished]),
         "different budgets": ", ".join(_different_budgets(arms)),
-        "settings changed by a resume": ", ".join(sorted(changed)),
+        "settings changed by a resume": ", ".join(changed),
         "learning rate not annealed": shares
         and f"{counted(len(shares), 'run')} (up to {max(shares):.0%} of the peak)",
         "target near the unigram entropy": near

@@ -75,7 +75,7 @@ class Launch(_Line):
     world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
     matrix_rate: _PeakFlops | None = None
     frequency_entropy: Amount | None = None
-    changed_settings: dict[Word, list[Any]] = {}
+    changed_settings: dict[Word, Annotated[list[Any], Field(min_length=2, max_length=2)]] = {}
 
 
 class Result(_Line):

@@ -4,9 +4,9 @@
 fastest with and without dropout that spill registers on no other GPU. The others come from the
 compiler. None exceeds the shared memory, and none spills on sm_80 and 90
 (`python benchmarks/compile_kernels.py` checks it); elsewhere some do for rows that no tile divides,
-with dropout: 8 bytes on sm_120, 56 on sm_100 with heads of 128. Where
-possible several programs fit on a multiprocessor, so that one computes exponentials while another
-loads. Every launch reads its table: a search replaces an entry, as in
+with dropout: 8 bytes on sm_120, 56 on sm_100 with heads of 128. Where possible several programs fit
+on a multiprocessor, so that one computes exponentials while another loads. Every launch reads its
+table: a search replaces an entry, as in
 `TILINGS[90, 64] = TILINGS[90, 64]._replace(key_value_gradient=Tiling(32, 64, 4, 3))`.
 """
 

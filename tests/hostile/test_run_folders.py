@@ -86,6 +86,7 @@ def test_times_and_losses_that_are_no_numbers_are_refused_by_line(baseline, tmp_
         ("metrics.jsonl", "tokens_per_second", math.nan),
         ("metrics.jsonl", "keep_rates", [None]),
         ("launches.jsonl", "versions", []),
+        ("launches.jsonl", "changed_settings", {"steps": [20]}),
         ("launches.jsonl", "frequency_entropy", math.inf),
         ("launches.jsonl", "frequency_entropy", -6.5),
     ):

@@ -1,7 +1,7 @@
 """Conversion of a model of another program into the form of our exports."""
 
+import functools
 import json
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -127,7 +127,7 @@ def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
 
 
 # TOML writes strings, numbers and truth values as JSON does, but for its pairs of surrogates.
-_toml = partial(json.dumps, ensure_ascii=False)
+_toml = functools.partial(json.dumps, ensure_ascii=False)
 
 
 def recipe_from(pretrained: Pretrained, folder: Path) -> str:
