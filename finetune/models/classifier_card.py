@@ -10,7 +10,7 @@ from finetune.models.classifier_format import stock_classifier
 from finetune.models.kept_model import KeptModel, KeptRecord
 from finetune.tasks.catalog import suite_of
 from finetune.tasks.task import split_title
-from pretrain.convert.exports.hf_check import ExportCheck
+from pretrain.convert.exports.in_transformers import ExportCheck
 from pretrain.convert.exports.model_card import OTHER_LICENCE, Rows, encoder_rows, save_card
 
 # Names of the Hub, where they differ from ours.

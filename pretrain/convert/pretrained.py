@@ -1,6 +1,7 @@
 """Load a pre-trained model from any place: weights, settings and text encoder."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,6 +136,20 @@ def restored_network(pretrained: Pretrained) -> MaskedLanguageModel | Discrimina
     if pretrained.objective == REPLACED_TOKEN_DETECTION:
         return restored_discriminator(pretrained)
     return restored_model(pretrained)
+
+
+def token_logits(pretrained: Pretrained) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """Return what maps ids_BS and lengths_B to the logits of every token: BSV, or BS."""
+    model = restored_network(pretrained)
+    if isinstance(model, Discriminator):
+        return model.logits
+
+    def logits(ids_BS: Tensor, lengths_B: Tensor | None) -> Tensor:
+        x_BSD = model.encoder(ids_BS, lengths_B=lengths_B)
+        logits_BSV: Tensor = model.head(x_BSD, model.encoder.token_embeddings.weight)
+        return logits_BSV
+
+    return logits
 
 
 def discriminator_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -61,7 +61,7 @@ def read_transformers_model(place: str) -> ExternalModel:
         ConfigError: there is none, a setting is not supported, or weights are missing or unknown.
         TokenizerError: its tokenizer is missing or cannot be used.
     """
-    from pretrain.convert.in_transformers import check_tokenizer_in_transformers  # takes seconds
+    from pretrain.convert.exports.in_transformers import check_tokenizer  # takes seconds
 
     folder = transformers_folder(place)
     objective, model = _model_settings(folder)
@@ -71,7 +71,12 @@ def read_transformers_model(place: str) -> ExternalModel:
     weights = weights_from_stock(stored, kind, model, folder, instead=instead)
     tokenizer = load_tokenizer(str(folder))
     text_encoder = text_encoder_of(tokenizer, special_names_beside(str(folder)))
-    check_tokenizer_in_transformers(text_encoder, model.max_sequence_length, folder)
+    mend = (
+        f"save AutoTokenizer.from_pretrained({str(folder)!r}) there, or in a copy: its "
+        f"{TOKENIZER_FILE} gives the same tokens to both. If it is transformers that is wrong, "
+        'correct tokenizer_config.json, for instance "do_lower_case": false'
+    )
+    check_tokenizer(text_encoder, model.max_sequence_length, folder, fix=mend)
     unused = [name for name in stored if name.startswith(UNUSED)]
     notes = [
         f"token types: row 0, which {kind.title} adds at every position of one segment, is now in "

@@ -4,7 +4,6 @@ import functools
 import json
 from pathlib import Path
 
-import torch
 from transformers import BertForMaskedLM
 
 from data_prep.files.atomic import save_text
@@ -15,14 +14,12 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
 from pretrain.convert.exports.hf_format import is_export, stock_model
 from pretrain.convert.exports.hf_writer import write_pretrained
+from pretrain.convert.exports.in_transformers import compare_logits, quiet, sentence_rows
 from pretrain.convert.external.hf_bert import transformers_folder
 from pretrain.convert.external.loader import TokenizerFiles, read_external
-from pretrain.convert.in_transformers import quiet
-from pretrain.convert.pretrained import Pretrained, from_external, restored_model
+from pretrain.convert.pretrained import Pretrained, from_external, token_logits
 
 RECIPE_FILE = "recipe.toml"
-TOLERANCE = 1e-3  # of a logit in fp32, of size 10 in BERT; sums in another order differ by 1e-5
-ROWS_COMPARED, LONGEST_COMPARED = 4, 128
 
 
 def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
@@ -70,8 +67,16 @@ def _checked(pretrained: Pretrained, place: str) -> list[str]:
         )
     notes = []
     if stock_model(pretrained.model, pretrained.objective) is not None:
-        difference = difference_to_transformers(pretrained, place)
-        notes.append(f"largest difference to transformers: {difference:.2g} of a logit")
+        with quiet():
+            # Its config.json could name kernels of the Hub, which are code.
+            theirs = BertForMaskedLM.from_pretrained(
+                transformers_folder(place), attn_implementation="eager", weights_only=True
+            )
+        rows = sentence_rows(pretrained.text_encoder, pretrained.sequence_length)
+        batch, fix = pretrained.text_encoder.padded(rows), f"{place} is another model than it says"
+        check = compare_logits(theirs, token_logits(pretrained), batch, fix=fix)
+        difference = f"{check.largest_difference:.2g}"
+        notes.append(f"largest difference to transformers: {difference} of a logit")
     if pretrained.text_encoder.record.moses is not None:
         notes.append(
             "Moses comes before its tokenizer: it is applied here, and in transformers you must "
@@ -96,34 +101,6 @@ def _refuse_what_is_no_import(place: str, files: TokenizerFiles) -> None:
             f"--tokenizer {files.tokenizer} replaces --dictionary and --bpe-codes; give it alone, "
             "or those two"
         )
-
-
-def difference_to_transformers(pretrained: Pretrained, place: str) -> float:
-    """Return the largest difference of a logit between BERT in transformers and here.
-
-    Raises:
-        ConfigError: it is more than rounding.
-    """
-    with quiet():
-        # Its config.json could name kernels of the Hub, which are code.
-        theirs = BertForMaskedLM.from_pretrained(
-            transformers_folder(place), attn_implementation="eager", weights_only=True
-        )
-    theirs = theirs.float().eval()  # in the precision of its file it would differ by rounding
-    ours = restored_model(pretrained)
-    shape = (ROWS_COMPARED, min(LONGEST_COMPARED, pretrained.sequence_length))
-    generator = torch.Generator().manual_seed(0)
-    ids_BS = torch.randint(pretrained.model.vocabulary_size, shape, generator=generator)
-    with torch.no_grad():
-        theirs_MV = theirs(input_ids=ids_BS).logits.flatten(0, 1)
-        ours_MV = ours.logits(ids_BS, torch.arange(ids_BS.numel()))
-    difference = float((theirs_MV - ours_MV).abs().max())
-    if not difference <= TOLERANCE:  # NaN too
-        raise ConfigError(
-            f"{place} computes other logits here than in transformers: the largest difference is "
-            f"{difference:.2g}, more than {TOLERANCE:.0e}; nothing was written"
-        )
-    return difference
 
 
 # TOML writes strings, numbers and truth values as JSON does, but for its pairs of surrogates.

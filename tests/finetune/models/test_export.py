@@ -15,8 +15,7 @@ from finetune.models.export import MOST_ROUNDING, export_classifier
 from finetune.models.kept_model import read_model
 from finetune.models.predictor import Predictor
 from pretrain.config.errors import ConfigError
-from pretrain.convert.exports.hf_check import TOLERANCE
-from pretrain.convert.in_transformers import quiet
+from pretrain.convert.exports.in_transformers import TOLERANCE, quiet
 from pretrain.convert.pretrained import load_pretrained
 from tests.finetune.models.kept_case import (
     development_texts,

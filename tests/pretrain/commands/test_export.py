@@ -23,13 +23,11 @@ from transformers import (
 from data_prep.shards.manifest import ShardError
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
-from pretrain.convert.exports import hf_check as export_check
-from pretrain.convert.exports.export import export
-from pretrain.convert.exports.hf_check import rows_to_compare, trainer_logits
+from pretrain.convert.exports.export import check_export, export
 from pretrain.convert.exports.hf_format import CODE_FILES, CONFIG_FILE
 from pretrain.convert.exports.model_card import plain_text
 from pretrain.convert.fill_mask import fill_mask
-from pretrain.convert.pretrained import load_pretrained, restored_model
+from pretrain.convert.pretrained import load_pretrained, restored_model, token_logits
 from pretrain.convert.stored_weights import WEIGHTS_FILE
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -97,7 +95,7 @@ def test_every_variant_is_exported_with_equal_logits_and_read_back(trained, run,
     assert (type(model).__name__ == "BertForMaskedLM") == (values == STOCK)
     ids, attention_mask, lengths = padded_batch(pretrained)
     is_word = attention_mask.bool()
-    ours = trainer_logits(pretrained, ids, lengths)
+    ours = token_logits(pretrained)(ids, lengths)
     theirs = model.eval()(input_ids=ids, attention_mask=attention_mask).logits
     assert ours.std() > 0.5  # there is something to compare
     # fp32 through two blocks with large weights
@@ -382,7 +380,7 @@ def test_an_export_computes_the_same_where_this_program_is_not_installed(trained
     subprocess.run(
         [sys.executable, "-c", ELSEWHERE, *names], cwd=tmp_path, env=environment, check=True
     )
-    ours = trainer_logits(pretrained, ids, None)
+    ours = token_logits(pretrained)(ids, None)
     torch.testing.assert_close(torch.load(tmp_path / "logits"), ours, rtol=1e-4, atol=1e-4)
     assert {file.name for file in (tmp_path / "twice").glob("*.py")} == set(CODE_FILES)
 
@@ -420,9 +418,9 @@ def test_an_export_that_computes_something_else_is_not_written(
 ):
     pretrained = of_variant(trained, **values)
 
-    def corrupted_rows(pretrained):
+    def corrupted(pretrained, folder):
         """Damage one weight after it was written and before it is compared."""
-        [file] = tmp_path.glob(f".exported.partial-*/{WEIGHTS_FILE}")
+        file = folder / WEIGHTS_FILE
         weights = load_file(file)
         name = (
             next(name for name in weights if name.endswith("attention_norm.weight"))
@@ -431,9 +429,9 @@ def test_an_export_that_computes_something_else_is_not_written(
         )
         weights[name][3] += 0.01
         save_file(weights, file, metadata={"format": "pt"})
-        return rows_to_compare(pretrained)
+        return check_export(pretrained, folder)
 
-    monkeypatch.setattr("pretrain.convert.exports.export.rows_to_compare", corrupted_rows)
+    monkeypatch.setattr("pretrain.convert.exports.export.check_export", corrupted)
     with pytest.raises(ConfigError, match="largest difference is .* more than .e-04; nothing was"):
         export(pretrained, run, tmp_path / "exported")
     assert list(tmp_path.iterdir()) == []
@@ -449,8 +447,8 @@ def test_logits_of_any_size_may_be_rounded(trained, run, tmp_path):
 
 def test_a_tokenizer_that_cuts_otherwise_is_not_written(trained, run, tmp_path, monkeypatch):
     texts = (("abcd [SEP] efgh", None),)  # text to us, a special token to transformers
-    monkeypatch.setattr(export_check, "TEXT", texts)
-    with pytest.raises(ConfigError, match="the exported tokenizer encodes .* nothing was written"):
+    monkeypatch.setattr("pretrain.convert.exports.in_transformers.SENTENCES", texts)
+    with pytest.raises(ConfigError, match="here and .* in transformers; nothing was written"):
         export(trained, run, tmp_path / "exported")
     assert list(tmp_path.iterdir()) == []
 

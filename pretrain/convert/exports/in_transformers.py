@@ -1,0 +1,129 @@
+"""Models and tokenizers that transformers loads from a folder, compared with ours."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer
+from transformers.utils import logging
+
+from pretrain.config.errors import ConfigError
+from pretrain.convert.text_encoder import MASK, PROBE_TEXTS, TextEncoder
+
+# Of a logit in fp32. Sums in another order differ by 1e-6 to 1e-5 where logits span 10, as those of
+# a trained model, and by as much more as they span more: a sum is rounded to 24 bits.
+TOLERANCE, LOGIT_SPAN = 1e-4, 10.0
+SENTENCES = (
+    ("The committee met on Tuesday, and nobody could say why.", None),
+    ("A list of names is returned in the order of the files.", "Is the order kept?"),
+    (f"In winter the lake is covered with {MASK}, which carries a horse and a cart.", None),
+    ("Yes.", "They asked whether 3.5 % of 1,200 is 42; it is, and the clerk wrote it down."),
+)
+
+
+class ExportCheck(NamedTuple):
+    """The comparison of a model in transformers with ours."""
+
+    largest_difference: float
+    num_logits: int
+
+    def row(self, unit: str) -> tuple[str, str]:
+        """Return a row of a model card."""
+        number = f"{self.largest_difference:.1g} in {self.num_logits:,} {unit}"
+        return "largest difference to the trainer", f"{number}, fp32"
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from printing progress bars and warnings."""
+    verbosity, had_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bar:
+            logging.enable_progress_bar()
+
+
+def sentence_rows(text_encoder: TextEncoder, length: int) -> list[list[int]]:
+    """Return the sentences of this file as rows of at most `length` tokens."""
+    return [text_encoder.ids(*pair, max_length=length) for pair in SENTENCES]
+
+
+@torch.no_grad()
+def compare_logits(
+    theirs: Any,
+    ours: Callable[[Tensor, Tensor], Tensor],
+    batch: tuple[Tensor, Tensor],
+    *,
+    fix: str,
+    of_tokens: bool = True,
+    unit: float = 1.0,
+) -> ExportCheck:
+    """Compare the logits of a model of transformers with ours.
+
+    Args:
+        theirs: the model, which becomes fp32 and goes into evaluation mode.
+        ours: maps ids_BS and lengths_B to the logits in fp32.
+        batch: ids_BS, padded, and lengths_B.
+        fix: what to do where they differ.
+        of_tokens: whether there are logits of each token; those of padding are not compared.
+        unit: in which differences are measured.
+
+    Raises:
+        ConfigError: they differ by more than rounding.
+    """
+    ids_BS, lengths_B = batch
+    is_word_BS = torch.arange(ids_BS.shape[1]) < lengths_B[:, None]
+    found = theirs.float().eval()(input_ids=ids_BS, attention_mask=is_word_BS.long()).logits
+    expected = ours(ids_BS, lengths_B)
+    if of_tokens:
+        found, expected = found[is_word_BS], expected[is_word_BS]
+    difference = ((found - expected).abs().max() / unit).item()
+    span, size = float(expected.max() - expected.min()) / unit, float(expected.abs().max()) / unit
+    most = TOLERANCE * max(1.0, span / LOGIT_SPAN) + 4 * torch.finfo(torch.float32).eps * size
+    if not difference <= most:  # NaN too
+        raise ConfigError(
+            f"the logits in transformers differ from those here: the largest difference is "
+            f"{difference:.2g}, more than {most:.0e}; nothing was written. {fix}"
+        )
+    return ExportCheck(difference, found.numel())
+
+
+def check_tokenizer(text_encoder: TextEncoder, length: int, folder: Path, *, fix: str) -> None:
+    """Check that transformers makes the same rows of text; after Moses it cannot, which is known.
+
+    Args:
+        text_encoder: that belongs to the folder.
+        length: to which it cuts rows, in tokens.
+        folder: of the model.
+        fix: what to do where they differ.
+
+    Raises:
+        ConfigError: it does not; names a text. Or it cannot read the tokenizer.
+    """
+    if text_encoder.record.moses is not None:
+        return
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # of any class: its files may be anything
+        first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ConfigError(
+            f"{folder}: transformers cannot read the tokenizer, so that nothing says which tokens "
+            f"the model knows ({first_line})"
+        ) from None
+    mask = str(text_encoder.tokenizer.id_to_token(text_encoder.special["mask"]))
+    for first, second in (*((word, None) for word in PROBE_TEXTS), *SENTENCES):
+        ours = text_encoder.ids(first, second, max_length=length)
+        text = first.replace(MASK, mask)
+        theirs = tokenizer(text, second, truncation=True, max_length=length)["input_ids"]
+        if theirs != ours:
+            raise ConfigError(
+                f"{folder}: {first!r} becomes {ours} here and {theirs} in transformers; {fix}"
+            )
