@@ -6,13 +6,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 PYTHON_DOCS = "python-docs"
 
-UnicodeForm = Literal["none", "NFC", "NFKC"]
 Deduplication = Literal["none", "documents", "paragraphs"]
 SentenceSplitter = Literal["sentencex", "spacy"]
 DamagedFiles = Literal["stop", "skip"]
 
 # They decide whether a build stops, not what it makes of the text.
-STOPPING_SETTINGS = ("damaged_files", "max_skipped")
+STOPPING_SETTINGS = ("damaged_files",)
 
 PRESETS: dict[str, dict[str, object]] = {
     # TUPE (ICLR 2021) section 4.1: sentences by spaCy; normalised, lower-cased and tokenised by
@@ -43,24 +42,12 @@ class TextSettings(BaseModel):
         description="sources [KIND:]PLACE[:key=value]..., read one after the other",
     )
     damaged_files: DamagedFiles = Field(
-        "stop", description="at a truncated, damaged or non-text file: stop, or skip it"
-    )
-    max_skipped: float = Field(
-        0.02,
-        ge=0,
-        le=1,
-        description="stop if more than this share of a source is skipped",
+        "stop",
+        description="at a truncated, damaged or non-text file, or a source of which more than 2 % "
+        "cannot be read: stop, or skip that",
     )
     max_words: int | None = Field(
         None, ge=1, description="stop reading after this many words, counting repetitions"
-    )
-    unicode_form: UnicodeForm = Field("NFC", description="Unicode normalisation of the text")
-    remove_control_characters: bool = Field(
-        True, description="remove control characters such as NUL"
-    )
-    min_document_characters: int = Field(0, ge=0, description="drop shorter documents")
-    min_letter_ratio: float = Field(
-        0.0, ge=0, le=1, description="drop paragraphs with a smaller share of letters and spaces"
     )
     deduplicate: Deduplication = Field(
         "paragraphs",
@@ -78,9 +65,6 @@ class TextSettings(BaseModel):
     )
     lowercase: bool = Field(
         True, description="lowercase and strip accents, when training a tokenizer"
-    )
-    tokenizer_sample_characters: int = Field(
-        100_000_000, ge=1, description="characters to train a tokenizer on, approximately"
     )
     sequence_length: int = Field(
         512,

@@ -22,7 +22,7 @@ PACKAGES = {
 LEVELS = {
     "data_prep": [
         {"files", "settings"},
-        {"sources", "shards"},
+        {"sources", "shards", "removed"},
         {"tokenizer", "masking"},
         {"text"},
         {"pipeline"},

@@ -176,7 +176,7 @@ class LayerDrop:
         stage, offload = engine.zero_optimization_stage(), engine.zero_offload_optimizer()
         is_offloaded = stage > 0 and offload is not None and offload.device in ("cpu", "nvme")
         accumulated = engine.gradient_accumulation_steps()
-        if accumulated > 1 and self.settings.draw_per != "step":
+        if accumulated > 1 and self.settings.draws is None:
             _refuse_lost_gradients(engine, accumulated, is_offloaded=is_offloaded)
         stale = StaleGradients(engine.optimizer, stage, offloads=is_offloaded)
 
@@ -256,10 +256,10 @@ def _checked(values: dict[str, Any], *, num_layers: int) -> LayerDropSettings:
         settings = LayerDropSettings(**values)
     except ValidationError as error:
         raise ConfigError(f"LayerDrop: {explain(error, LayerDropSettings)}") from None
-    if settings.draws > 1:
+    if settings.draws not in (None, 1):
         raise ConfigError(
-            f"LayerDrop: draws={settings.draws} needs the number of micro-batches of a step, which "
-            'only a run knows; use draw_per="micro_batch", or remove it'
+            f"LayerDrop: draw_per={settings.draws} needs the number of micro-batches of a step, "
+            'which only a run knows; use draw_per="micro_batch"'
         )
     check_layer_drop(settings, num_layers)
     if settings.draw_per == "sequence":

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 # converted file, is another build, which an unfinished one would block.
 WORTH_KEEPING = 64
 
+SAMPLE_CHARACTERS = 100_000_000  # to train a tokenizer on, approximately
+
 SKIPPED_FILE = "skipped.jsonl"
 
 
@@ -81,7 +83,7 @@ def build(
     Whole documents are held out, evenly over the text, the first included; the tokenizer sees the
     training documents only. Memory does not depend on the size of the corpus: about 200 MB for
     each process, 400 with spaCy, plus what training a tokenizer needs (see
-    `tokenizer_sample_characters`). The folder "NAME.building" temporarily holds the text and the
+    `SAMPLE_CHARACTERS`). The folder "NAME.building" temporarily holds the text and the
     token ids: about one and a half times the size of the text.
 
     Args:
@@ -258,7 +260,7 @@ class _Build:
     def _train(self, segments: list[Segment], kind: TokenizerKind) -> Tokenizer:
         settings = self.settings
         characters = sum(segment.read.characters for segment in segments)
-        every = -(-characters // settings.tokenizer_sample_characters)
+        every = -(-characters // SAMPLE_CHARACTERS)
         tasks = (SampleTask(s.files, settings, s.kept.first_document, every) for s in segments)
         with progress_bar("sample", len(segments), "part") as bar:
             files = []

@@ -59,7 +59,7 @@ def read_sources(
         TooLittleText: A source holds no text, or all of them a single document.
     """
     segments = _up_to_enough(read_segments(workplace), settings)
-    skipped = SkippedShare(sources, settings.max_skipped)
+    skipped = SkippedShare(sources, settings.damaged_files)
     for segment in segments:
         skipped.add(segment)
     known = [source.num_bytes for source in sources]

@@ -3,11 +3,11 @@
 Both give rows without complaint, and a model that has learned little or nothing.
 """
 
-import math
 from collections import Counter
 from pathlib import Path
 
 from data_prep.pipeline.segments import SKIPPED, EncodedSegment, ReadSegment
+from data_prep.settings import DamagedFiles
 from data_prep.sources.file_types import conversion
 from data_prep.sources.source import EXPECTED_SKIPS, INVALID_UTF8, CorpusError, Skipped, Source
 from data_prep.sources.tables import CsvFiles, JsonLines
@@ -19,6 +19,7 @@ from data_prep.tokenizer.describe import TokenizerError
 # beginning of a terabyte decides, rather than hours later the whole.
 EARLY_SEGMENTS = 8
 
+MOST_SKIPPED = 0.02  # of a source, unless damaged_files=skip
 MOST_ALLOWED = 0.5  # a larger share is not worth an offer to build without it
 # Tokenizers that fit have less than 1 %. On a text of [UNK] alone the loss is 0.
 MOST_UNKNOWN = 0.5
@@ -29,8 +30,8 @@ _PLAIN_TEXT = (TextFiles, JsonLines, CsvFiles, WikiExtractorFiles)
 class SkippedShare:
     """Counts what is skipped of each source, segment by segment in order."""
 
-    def __init__(self, sources: list[Source], most: float) -> None:
-        self._sources, self._most = sources, most
+    def __init__(self, sources: list[Source], damaged_files: DamagedFiles) -> None:
+        self._sources, self._refuses = sources, damaged_files == "stop"
         self._begin(0)
 
     def add(self, segment: ReadSegment) -> None:
@@ -60,16 +61,16 @@ class SkippedShare:
         Raises:
             CorpusError: More than the allowed share of it was skipped.
         """
-        if self._skipped <= self._most * self._units:
+        if not self._refuses or self._skipped <= MOST_SKIPPED * self._units:
             return
         source = self._sources[self._source]
         share = self._skipped / self._units
         reason, _ = self._reasons.most_common(1)[0]
         place = self._places[reason]
-        allow = f"; to build without them: --max-skipped {math.ceil(share * 100) / 100:g}"
+        allow = "; to build without them: --data.damaged_files skip"
         raise CorpusError(
             f"{source.name}: {self._skipped:,} of {self._units:,} {source.unit} were skipped "
-            f"({share:.1%}, allowed: {self._most:.1%}): {reason}, first in {place.file} line "
+            f"({share:.1%}, allowed: {MOST_SKIPPED:.1%}): {reason}, first in {place.file} line "
             f"{place.line}; {_remedy(source, place)}{allow if share < MOST_ALLOWED else ''}"
         )
 

@@ -180,7 +180,7 @@ class ReadTask(NamedTuple):
         documents = []
         for parsed in self._parsed(counts, skipped):
             num_read += len(parsed) if self.source.unit == "lines" else 1
-            if paragraphs := clean(parsed, self.settings, counts):
+            if paragraphs := clean(parsed, counts):
                 documents.append(paragraphs)
         num_skipped = sum(place.reason not in EXPECTED_SKIPS for place in skipped)
         self.files.write_text(documents)

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from data_prep.files.atomic import replace
+from data_prep.removed import without_removed
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import (
     MANIFEST_FILE,
@@ -62,7 +63,8 @@ def _build_settings(folder: Path, manifest: Manifest) -> BuildSettings:
         )
     try:
         # However much was skipped when the folder was built, it is skipped again.
-        return BuildSettings.model_validate(manifest.settings | {"max_skipped": 1.0})
+        settings = without_removed({"data": manifest.settings})["data"]
+        return BuildSettings.model_validate(settings | {"damaged_files": "skip"})
     except ValidationError as error:
         first = error.errors()[0]
         raise ShardError(

@@ -91,17 +91,10 @@ def _check_run(checkpoint: Checkpoint, run: Path) -> None:
         )
 
 
-def kept(
-    steps: Iterable[int], *, keep_last: int | None, keep_every: int | None, pinned: Iterable[int]
-) -> set[int]:
-    """Return which checkpoints are kept: the last ones, every n-th, and the pinned ones."""
+def kept(steps: Iterable[int], *, keep_last: int | None, pinned: Iterable[int]) -> set[int]:
+    """Return which checkpoints are kept: the last ones (None: all), and the pinned ones."""
     ordered = sorted(steps)
-    if keep_last is None:
-        return set(ordered)
-    stays = set(ordered[-keep_last:]) | set(pinned)
-    if keep_every is not None:
-        stays |= {step for step in ordered if step % keep_every == 0}
-    return stays & set(ordered)
+    return set(ordered if keep_last is None else ordered[-keep_last:]) | set(ordered) & set(pinned)
 
 
 def remove_remains(run: Path) -> None:

@@ -175,7 +175,7 @@ def find_checkpoint(run: Path) -> Path | None:
 
 def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: int) -> None:
     drop = settings.layer_drop
-    if drop.schedule == "none" or drop.draw_per == "step" or ranks_before in (None, ranks):
+    if drop.schedule == "none" or drop.draws is not None or ranks_before in (None, ranks):
         return
     print(
         "note: layer drop draws for each micro-batch of a step, and their number depends on the "

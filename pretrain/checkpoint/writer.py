@@ -75,8 +75,6 @@ class Saver:
             target=self._attempt, args=(step, snapshot, progress), name=f"checkpoint of step {step}"
         )
         self._thread.start()
-        if not self._settings.background:
-            self.wait()
 
     def wait(self) -> None:
         """Wait until the save in progress has ended; raise its error, if it was a defect."""
@@ -88,9 +86,8 @@ class Saver:
             raise failure
 
     def _attempt(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
-        if self._settings.background:
-            # On a CPU, training has priority over writing.
-            os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
+        # On a CPU, training has priority over writing.
+        os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
         try:
             self._write(step, snapshot, progress)
         except BaseException as failure:  # `wait` raises it in the thread of the caller
@@ -155,13 +152,7 @@ class Saver:
 
     def _remove_old(self) -> None:
         found = {step_of(folder): folder for folder in checkpoints_of(self._run)}
-        settings = self._settings
-        stays = kept(
-            found,
-            keep_last=settings.keep_last,
-            keep_every=settings.keep_every,
-            pinned=settings.pinned,
-        )
+        stays = kept(found, keep_last=self._settings.keep_last, pinned=self._settings.pinned)
         for step in found.keys() - stays:
             remove(found[step])
 

@@ -11,7 +11,7 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
         ConfigError: the global batch does not divide, or not into the draws of layer drop.
     """
     batch, drop = settings.batch, settings.layer_drop
-    draws = 1 if drop.schedule == "none" else drop.draws
+    draws = 1 if drop.schedule == "none" else drop.draws or 1
     if batch.global_sequences % world_size:
         raise ConfigError(
             f"batch.global_sequences={batch.global_sequences} does not divide by {world_size} "
@@ -20,7 +20,7 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
     share = batch.global_sequences // world_size
     if share % draws:
         raise ConfigError(
-            f"layer_drop.draws={draws} does not divide the {share} sequences of a rank "
+            f"layer_drop.draw_per={draws} does not divide the {share} sequences of a rank "
             f"(batch.global_sequences={batch.global_sequences}, {world_size} ranks); take a "
             "number that does"
         )
@@ -36,7 +36,7 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
     if share // draws % batch.micro_sequences:
         raise ConfigError(
             f"batch.micro_sequences={batch.micro_sequences} does not divide the {share // draws} "
-            f"sequences of a rank that share one of the layer_drop.draws={draws}; take auto"
+            f"sequences of a rank that share one of the layer_drop.draw_per={draws}; take auto"
         )
     return batch.micro_sequences
 

@@ -237,7 +237,7 @@ def _check_supported(config: dict[str, Any]) -> None:
 def _check_overlap(config: dict[str, Any], drop: LayerDropSettings) -> None:
     """Refuse an exchange that begins before it is known which blocks ran in a step."""
     overlaps = config.get("zero_optimization", {}).get("overlap_comm", False)
-    varies = drop.draw_per == "micro_batch" or (drop.draw_per == "step" and drop.draws > 1)
+    varies = drop.draw_per not in ("sequence", "step", 1)
     if overlaps and zero_stage(config) == 1 and drop.schedule != "none" and varies:
         raise ConfigError(
             "zero_optimization.overlap_comm at stage 1 does not work with layer drop: DeepSpeed "

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from data_prep.files.errors import UserError
 from data_prep.files.quoting import quoted
-from pretrain.config.removed import instead_of_removed
+from data_prep.removed import instead_of_removed
 
 Entry = TypeVar("Entry")
 

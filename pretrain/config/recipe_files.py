@@ -10,9 +10,9 @@ from typing import Any
 
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
+from data_prep.removed import without_removed
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.removed import without_removed
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 FOLDERS = ("cpu", "cpu_positions", "base", "large")  # in the order of lists
@@ -37,9 +37,9 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     path = Path(recipe)
     if os.path.isfile(path / "run.json"):  # unlike pathlib, False for a name that is too long
         return without_usual_feedforward(without_removed(read_json_object(path / "run.json")))
-    if path.suffix == ".toml" and os.path.isfile(path):
-        return read_toml(path)
     files = recipe_files()
+    if path.suffix == ".toml" and os.path.isfile(path):
+        return without_removed(read_toml(path))
     if recipe in files:
         return read_toml(files[recipe])
     if sweep_file(recipe) is not None:

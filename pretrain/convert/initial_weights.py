@@ -127,14 +127,12 @@ def _check_generator(pretrained: Pretrained, settings: RunSettings) -> None:
         generator_settings(settings.model, electra)
         for electra in (pretrained.electra, settings.electra)
     )
-    for name, setting in (("width", "generator_width"), ("num_layers", "generator_layers")):
-        there, here = (vars(generator)[name] for generator in (theirs, ours))
-        if there != here:
-            raise ConfigError(
-                f"initial_weights={pretrained.place} has another generator, of {name} {there} "
-                f"there and {here} here; give --electra.{setting} "
-                f"{vars(pretrained.electra)[setting]:g}"
-            )
+    if theirs.width != ours.width:
+        raise ConfigError(
+            f"initial_weights={pretrained.place} has another generator, of width {theirs.width} "
+            f"there and {ours.width} here; give --electra.generator_width "
+            f"{pretrained.electra.generator_width:g}"
+        )
 
 
 def check_model(

@@ -3,9 +3,10 @@
 import hashlib
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from data_prep.files.program import shell_command
 from data_prep.masking import BERT_MASKING, Masking
@@ -30,6 +31,18 @@ from pretrain.config.settings import (
 
 # The masks of the held-out rows are the same for every run, whatever its seed.
 HELD_OUT_SEED = 0
+
+# What folders of shards are named after too: settings that are no more, each with the value that it
+# always has now, by the setting that followed them.
+FORMER_SETTINGS: dict[str, dict[str, Any]] = {
+    "deduplicate": {
+        "unicode_form": "NFC",
+        "remove_control_characters": True,
+        "min_document_characters": 0,
+        "min_letter_ratio": 0.0,
+    },
+    "sequence_length": {"tokenizer_sample_characters": 100_000_000},
+}
 
 BERT_SHARES = BERT_MASKING.mask_token_share, BERT_MASKING.random_token_share
 
@@ -59,8 +72,10 @@ def shards_folder(settings: RunSettings) -> Path:
     if settings.data.shards is not None:
         return settings.data.shards
     build = build_settings(settings)
-    content = build.model_dump_json(exclude=set(STOPPING_SETTINGS))
-    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
+    content: dict[str, Any] = {}
+    for name, value in build.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)).items():
+        content |= {**FORMER_SETTINGS.get(name, {}), name: value}
+    digest = hashlib.sha256(to_json(content)).hexdigest()[:8]
     corpus = re.sub(r"[^\w-]+", "-", Path(build.corpus[0]).name.partition(".")[0])
     return Path("data") / f"{corpus}-s{build.sequence_length}-v{build.vocabulary_size}-{digest}"
 
@@ -141,10 +156,9 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
     return Masking(
         data.masking,
         data.masked_probability,
-        data.mean_span_words,
-        starts,
-        data.mask_token_share,
-        data.random_token_share,
+        word_starts=starts,
+        mask_token_share=data.mask_shares[0],
+        random_token_share=data.mask_shares[1],
     )
 
 
@@ -156,14 +170,15 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
     from pretrain.model.objectives.catalog import objective_named  # torch: builds need none
 
     held_out_loss = objective_named(settings.objective).held_out_loss
-    shares = settings.data.mask_token_share, settings.data.random_token_share
-    electra = tuple(settings.electra.model_dump().values())
+    shares = settings.data.mask_shares
+    # The share of its blocks, and the weights of both losses, were settings.
+    electra = (settings.electra.generator_width, 1.0, 1.0, 50.0)
     parts = (
         shards.split("valid").fingerprint(),
         num_held_out_rows(shards, settings),
         settings.data.masked_probability,
         settings.data.masking,
-        settings.data.mean_span_words,
+        BERT_MASKING.mean_span_words,
         HELD_OUT_SEED,
         # Runs older than these settings have none of them in their fingerprint.
         *([] if held_out_loss == DEFAULT_OBJECTIVE else [held_out_loss]),

@@ -79,14 +79,7 @@ def num_kept_checkpoints(settings: RunSettings) -> int | None:
     checkpoint, last = settings.checkpoint, settings.steps
     written = {*range(checkpoint.every_steps, last + 1, checkpoint.every_steps), last}
     written |= {step for step in checkpoint.pinned if step <= last}
-    return len(
-        kept(
-            written,
-            keep_last=checkpoint.keep_last,
-            keep_every=checkpoint.keep_every,
-            pinned=checkpoint.pinned,
-        )
-    )
+    return len(kept(written, keep_last=checkpoint.keep_last, pinned=checkpoint.pinned))
 
 
 def size(num_bytes: float) -> str:

@@ -236,15 +236,16 @@ def scales_of_step(
 ) -> list[list[BranchScale]]:
     """Draw the drop masks of the `count` micro-batches of a rank in one optimizer step.
 
-    With draw_per = "step" each of the draws is of as many micro-batches, and so of the same share
-    of the step's sequences on any number of ranks. With "sequence" each has windows of its own.
+    Where a step has a number of draws, each is of as many micro-batches, and so of the same share
+    of the step's sequences on any number of ranks. With draw_per = "sequence" each micro-batch has
+    windows of its own.
     """
     drop = settings.layer_drop
     if drop.draw_per == "sequence":
         shares = keep_probabilities(theta, settings.model.num_layers, drop)
         places = [_uniforms(settings.seed, finished, draw, len(shares)) for draw in range(count)]
         return [[*_sequence_draws(shares, each, drop)] for each in places]
-    draws = count if drop.draw_per == "micro_batch" else drop.draws
+    draws = drop.draws or count
     return [
         [
             *branch_scales(

@@ -17,6 +17,7 @@ from pretrain.config.settings import TroubleSettings
 
 Kind = Literal["not finite", "streak", "weights", "spike"]
 
+SPIKE_FACTOR = 2  # a spike is a loss above this times the median
 SPIKE_WINDOW = 100  # losses whose median a spike is compared with
 LEAST_LOSSES = 50  # before that the loss falls fast, and the median lags
 
@@ -91,16 +92,16 @@ class AnomalyDetector:
         return Anomaly("streak", numbers.step - count + 1, numbers.step, reason)
 
     def _spike(self, numbers: StepNumbers) -> Anomaly | None:
-        state, factor = self.state, self.settings.spike_factor
+        state = self.state
         losses, was_spiking = state.losses, state.is_spiking
         median = statistics.median(losses) if len(losses) >= LEAST_LOSSES else None
-        state.is_spiking = median is not None and numbers.loss > factor * median
+        state.is_spiking = median is not None and numbers.loss > SPIKE_FACTOR * median
         state.losses = [*losses[1 - SPIKE_WINDOW :], numbers.loss]
         if not state.is_spiking or was_spiking:
             return None
         reason = (
-            f"the loss was {numbers.loss:.4f}, more than {factor:g} times {median:.4f}, the median "
-            f"of the {len(losses)} before"
+            f"the loss was {numbers.loss:.4f}, more than {SPIKE_FACTOR} times {median:.4f}, the "
+            f"median of the {len(losses)} before"
         )
         # The loss is that of the weights before the step: the previous update can be the cause.
         return Anomaly("spike", numbers.step - 1, numbers.step, reason)

@@ -29,6 +29,9 @@ from pretrain.train.recording.display import StepDisplay
 from pretrain.train.recording.progress import Progress
 from pretrain.train.recording.run_folder import RunRecord
 
+# Below the 10 minutes after which torch ends a job whose ranks wait for another.
+HANG_MINUTES = 8
+
 
 class Trainer:
     """Trains a run from its current step to its end, or until it is interrupted."""
@@ -149,7 +152,7 @@ class Trainer:
         """
         now = time.monotonic()
         if now > self._armed_at + 1:  # it starts a thread
-            seconds = 60 * self.settings.trouble.hang_minutes + self.ranks.rank
+            seconds = 60 * HANG_MINUTES + self.ranks.rank
             faulthandler.dump_traceback_later(seconds, file=2)
             self._armed_at = now
 

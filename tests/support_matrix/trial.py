@@ -135,8 +135,9 @@ def with_files(cell, ranks, snapshot, restore):
     folder = [tempfile.mkdtemp() if ranks.is_first else None]
     if ranks.world_size > 1:
         distributed.broadcast_object_list(folder)
-    saver = Saver(Path(folder[0]), CheckpointSettings(background=False), ranks)
+    saver = Saver(Path(folder[0]), CheckpointSettings(), ranks)
     saver.save(STOPPED_AFTER, snapshot, {})
+    saver.wait()
     checkpoint = Checkpoint(checkpoint_folder(Path(folder[0]), STOPPED_AFTER))
     checkpoint.verify()
     restore(checkpoint)

@@ -372,8 +372,8 @@ MISTAKES = {
     "LayerDrop: theta_bar=1.5: .* less than or equal to 1": lambda: tupelo.LayerDrop(
         build(), total_steps=5, theta_bar=1.5
     ),
-    "LayerDrop: draws=2 needs the number of micro-batches": lambda: constant_drop(
-        build(), draw_per="step", draws=2
+    "LayerDrop: draw_per=2 needs the number of micro-batches": lambda: constant_drop(
+        build(), draw_per=2
     ),
     "LayerDrop: there is no setting theta; did you mean theta_bar": lambda: tupelo.LayerDrop(
         build(), total_steps=5, theta=0.5

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from pretrain.config.settings.section import Section, is_changed
 
@@ -50,12 +50,12 @@ class LayerDropSettings(Section):
         description="linear: deeper blocks are kept less often, as in the paper; uniform: all "
         "equally often; the mean is the same",
     )
-    draw_per: Literal["micro_batch", "step", "sequence"] = Field(
+    draw_per: Literal["micro_batch", "step", "sequence"] | PositiveInt = Field(
         "micro_batch",
         description="when a drop mask is drawn: per micro-batch; per step, equal at any world "
-        "size; or per sequence: each block runs on a fixed share of each micro-batch",
+        "size, or so many of them; or per sequence: each block runs on a fixed share of each "
+        "micro-batch",
     )
-    draws: int = Field(1, ge=1, description="drop masks per step, with draw_per=step")
     rescale: bool = Field(True, description="divide a kept branch by its keep probability")
     compat: Literal["none", "deepspeed"] = Field(
         "none", description="deepspeed: as bing_bert, including its bugs"
@@ -74,12 +74,14 @@ class LayerDropSettings(Section):
                     f"layer_drop.{name} has no effect with layer_drop.schedule="
                     f"{self.schedule!r}; choose a schedule, such as progressive, or remove it"
                 )
-        if self.draw_per != "step" and is_changed(self, "draws"):
-            raise ValueError(
-                f"layer_drop.draws={self.draws} has no effect with layer_drop.draw_per="
-                f"{self.draw_per!r}; choose layer_drop.draw_per=step, or remove it"
-            )
         return self
+
+    @property
+    def draws(self) -> int | None:
+        """Return the number of drop masks of a step; None: it is that of the micro-batches."""
+        if isinstance(self.draw_per, int):
+            return self.draw_per
+        return 1 if self.draw_per == "step" else None
 
 
 def with_default_gamma(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

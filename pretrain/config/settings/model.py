@@ -120,18 +120,11 @@ class ModelSettings(EncodingSettings):
 
 
 class ElectraSettings(Section):
-    """ELECTRA's generator and loss weights (Clark et al. 2020)."""
+    """ELECTRA's generator (Clark et al. 2020)."""
 
     generator_width: float = Field(
         1 / 3,
         gt=0,
         le=1,
         description="generator's width as a share of model.width, rounded to whole heads",
-    )
-    generator_layers: float = Field(
-        1.0, gt=0, le=1, description="generator's blocks as a share of model.num_layers"
-    )
-    generator_weight: float = Field(1.0, gt=0, description="weight of the generator's loss")
-    discriminator_weight: float = Field(
-        50.0, gt=0, description="weight of the discriminator's loss"
     )

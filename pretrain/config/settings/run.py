@@ -139,12 +139,6 @@ class RunSettings(BaseSettings):
                     f"electra.{name} has no effect with objective={quoted(self.objective)}; "
                     f"choose objective={REPLACED_TOKEN_DETECTION}, or remove it"
                 )
-        if self.electra.generator_layers != 1 and self.layer_drop.schedule != "none":
-            raise ValueError(
-                f"electra.generator_layers={self.electra.generator_layers:g}: layer drop skips the "
-                "same blocks of both networks, so both need as many; set it to 1, or "
-                "layer_drop.schedule to none"
-            )
         return self
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Settings of the response to NaN, overflows, spikes and hangs."""
+"""Settings of the response to NaN, overflows and spikes."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from pretrain.config.settings.section import Section
 
 
 class TroubleSettings(Section):
-    """Response to NaN, infinity, fp16 overflows in a row, loss spikes and hangs."""
+    """Response to NaN, infinity, fp16 overflows in a row, and loss spikes."""
 
     on_not_finite: Literal["stop", "skip", "rewind"] = Field(
         "stop",
@@ -17,15 +17,6 @@ class TroubleSettings(Section):
         "sequences of that step",
     )
     on_spike: Literal["record", "stop", "rewind"] = Field(
-        "record", description="at a loss spike: record it, stop, or rewind"
-    )
-    spike_factor: float = Field(
-        2.0, gt=1, description="a spike is a loss above this times the median of the last 100"
-    )
-    hang_minutes: float = Field(
-        8.0,
-        gt=0,
-        le=1e6,
-        description="print all stacks if no step begins for this long; torch ends a job whose "
-        "ranks wait for another for 10 minutes (DEEPSPEED_TIMEOUT)",
+        "record",
+        description="at a loss above twice the median of the last 100: record it, stop, or rewind",
     )

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from data_prep.files.quoting import plain, quoted
+from data_prep.removed import without_removed
 from pretrain.config.errors import nearest
-from pretrain.config.removed import without_removed
 from pretrain.config.settings.layer_drop import with_default_gamma
 from pretrain.config.settings.run import RunSettings
 from pretrain.config.settings.section import is_section

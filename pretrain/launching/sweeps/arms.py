@@ -9,16 +9,9 @@ from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.compare.run_files import has_ended
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import RunSettings, as_json, flat, with_default_gamma
+from pretrain.config.settings import RunSettings, as_json, flat, stored_settings
 
-MASKING = (
-    "data.masking",
-    "data.masked_probability",
-    "data.mean_span_words",
-    "data.mask_token_share",
-    "data.random_token_share",
-)
-
+MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")
 
 # Beginnings of the names of settings that may not change while a sweep is trained.
 OF_RESULT = (
@@ -74,7 +67,7 @@ class SweepRun:
         Raises:
             ConfigError: a setting differs that the result depends on.
         """
-        found = with_default_gamma(flat(read_json_object(self.folder / RUN_FILE)), "layer_drop.")
+        found = stored_settings(read_json_object(self.folder / RUN_FILE))
         # A file of DeepSpeed's can set layer drop too, after the recipe.
         is_own = self.arm.settings.engine.ds_config == "auto"
         names = (*OF_RESULT, *(("layer_drop.",) if is_own else ()))

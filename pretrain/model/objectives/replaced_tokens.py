@@ -26,6 +26,9 @@ from pretrain.model.objectives.objective import Network, Objective, Part
 from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
 from pretrain.schedules.layer_drop import BranchScale
 
+# Of the losses, as in the paper.
+GENERATOR_WEIGHT, DISCRIMINATOR_WEIGHT = 1.0, 50.0
+
 
 def generator_settings(model: ModelSettings, electra: ElectraSettings) -> ModelSettings:
     """Return the shape of the generator of this discriminator.
@@ -40,7 +43,6 @@ def generator_settings(model: ModelSettings, electra: ElectraSettings) -> ModelS
             "preset": None,
             "width": width,
             "num_heads": heads,
-            "num_layers": max(1, round(electra.generator_layers * model.num_layers)),
             "feedforward_width": 4 * width,
         }
     )
@@ -100,7 +102,6 @@ class ReplacedTokenDetection(Objective):
         execution: ExecutionPlan = PLAIN,
     ) -> None:
         super().__init__(model, execution)
-        self.electra = electra
         self.head = DiscriminatorHead(model.width)
         self.generator = Generator(generator_settings(model, electra), model, execution)
         initialise(self, model.initializer_range)
@@ -143,17 +144,13 @@ class ReplacedTokenDetection(Objective):
         num_predictions = labels_M.ne(IGNORED).sum()
         num_tokens = counted_B1.sum() * ids_BS.shape[1]
         self.parts = {
-            "generator_loss": Part(
-                masked_loss.detach(), num_predictions, self.electra.generator_weight
-            ),
-            "discriminator_loss": Part(
-                found_loss.detach(), num_tokens, self.electra.discriminator_weight
-            ),
+            "generator_loss": Part(masked_loss.detach(), num_predictions, GENERATOR_WEIGHT),
+            "discriminator_loss": Part(found_loss.detach(), num_tokens, DISCRIMINATOR_WEIGHT),
             **detection_scores(logits_BS.detach() > 0, replaced_BS, counted_B1),
         }
-        return self.electra.generator_weight * masked_loss / num_predictions.clamp(
+        return GENERATOR_WEIGHT * masked_loss / num_predictions.clamp(
             min=1
-        ) + self.electra.discriminator_weight * found_loss / num_tokens.clamp(min=1)
+        ) + DISCRIMINATOR_WEIGHT * found_loss / num_tokens.clamp(min=1)
 
     @torch.no_grad()
     def set_output_bias(self, bias_V: Tensor) -> None:

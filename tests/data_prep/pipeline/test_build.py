@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from data_prep.pipeline import build as build_module
 from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
 from data_prep.shards.format import open_shards
@@ -134,9 +135,10 @@ def test_the_tokenizer_does_not_see_held_out_documents(tmp_path):
     assert "number" in vocabulary
 
 
-def test_a_tokenizer_can_be_trained_on_a_part_of_the_text(tmp_path):
+def test_a_tokenizer_of_a_large_text_is_trained_on_a_part_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_module, "SAMPLE_CHARACTERS", 260)
     text = "".join(f"{'abcdefghij'[n % 10] * 3} word.\n{n} x\n\n" for n in range(200))
-    settings = small(tmp_path / "text.txt", text, tokenizer_sample_characters=260)
+    settings = small(tmp_path / "text.txt", text)
     build(settings, tmp_path / "shards")
     vocabulary = json.loads((tmp_path / "shards" / "tokenizer.json").read_text())["model"]["vocab"]
     letters = {letter for letter in "abcdefghij" if letter * 3 in vocabulary}

@@ -40,7 +40,7 @@ def test_a_file_of_another_encoding_stops_the_build_with_its_conversion(tmp_path
         f"{file} line 1; convert it from its encoding, such as WINDOWS-1252: " in str(error.value)
     )
     assert "iconv -f WINDOWS-1252 -t UTF-8" in str(error.value)
-    assert str(error.value).endswith("--max-skipped 0.34")
+    assert str(error.value).endswith("--data.damaged_files skip")
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -60,7 +60,7 @@ def test_the_bound_can_be_raised_and_the_rows_do_not_depend_on_it(tmp_path):
     file = tmp_path / "a.txt"
     file.write_bytes(lines_with(100))
     file.with_name("b.txt").write_bytes(b"".join(lines_with(100).splitlines(True)[200:]))
-    allowed = settings_for(file, max_skipped=0.5)
+    allowed = settings_for(file, damaged_files="skip")
     rows = build(allowed, tmp_path / "half", workers=1).splits
     clean = build(settings_for(file.with_name("b.txt")), tmp_path / "b", workers=1)
     assert rows == clean.splits
@@ -101,7 +101,7 @@ def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path, mon
     with pytest.raises(CorpusError, match="bad.txt"):
         build(settings, tmp_path / "s", workers=1, segment_bytes=200)
     assert (kept / "segments" / "000000.read.json").stat().st_mtime_ns == before
-    allowed = settings.model_copy(update={"max_skipped": 1.0})
+    allowed = settings.model_copy(update={"damaged_files": "skip"})
     build(allowed, tmp_path / "s", workers=1, segment_bytes=200)
     assert not kept.exists()
 

@@ -207,7 +207,7 @@ def test_another_build_in_the_place_of_one_without_a_first_part_gets_none_of_its
 
 
 def test_what_workers_had_read_beyond_the_wanted_words_is_not_used(few, tmp_path, monkeypatch):
-    limited = few.model_copy(update={"max_words": 300, "tokenizer_sample_characters": 2000})
+    limited = few.model_copy(update={"max_words": 300})
     with monkeypatch.context() as patched:
         patched.setattr(reading, "_enough_words", lambda *_: False)  # as workers read ahead
         read_up_to(limited, tmp_path / "shards", 20)

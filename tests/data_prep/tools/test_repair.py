@@ -33,7 +33,7 @@ def builder(folder, monkeypatch):
     source = shutil.copytree(folder, folder.parent / "source")
 
     def build(settings, target, *, workers):
-        assert settings == BuildSettings(max_skipped=1)
+        assert settings == BuildSettings(damaged_files="skip")
         shutil.copytree(source, target)
         return read_manifest(target)
 

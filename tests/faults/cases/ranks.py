@@ -5,6 +5,7 @@ import time
 
 import psutil
 
+from pretrain.train import trainer
 from tests.faults.case import Bench, Case
 from tests.faults.launch import descendants, rank_process
 from tests.faults.material import SAVE_EVERY, Variant
@@ -65,8 +66,7 @@ def _kill(bench: Bench, variant: Variant, launcher: str, rank: int) -> None:
 
 def _stop(bench: Bench, rank: int) -> None:
     """Stop a rank until the other prints its stacks; the run continues."""
-    words = ("--trouble.hang_minutes", str(HANG_MINUTES))
-    run = Run(bench.material, bench.place, Variant(1, 2), words=words)
+    run = Run(bench.material, bench.place, Variant(1, 2))
     with bench.faults("a stopped rank"):
         launch = run.start(before_step=_slowly)
         launch.wait_until(lambda: run.steps_begun() > SLOW_STEPS.start + 2)
@@ -85,6 +85,7 @@ def _stop(bench: Bench, rank: int) -> None:
 
 
 def _slowly(step: int) -> None:
-    """Leave time to find the ranks."""
+    """Leave time to find the ranks, and let a hang be seen soon."""
+    trainer.HANG_MINUTES = HANG_MINUTES
     if step in SLOW_STEPS:
         time.sleep(0.2)

@@ -65,7 +65,7 @@ def test_buckets_and_timers_that_an_older_run_did_not_write_are_free(run):
 
 def test_a_run_that_is_older_than_a_setting_was_started_with_its_default(run):
     stored = json.loads((run / "run.json").read_text())
-    del stored["checkpoint"]["keep_every"], stored["optimizer"]["epsilon"]
+    del stored["checkpoint"]["keep_last"], stored["optimizer"]["epsilon"]
     (run / "run.json").write_text(json.dumps(stored))
     assert resume(run).changes == {}
 
@@ -76,7 +76,7 @@ def test_settings_that_are_no_more_are_ignored_in_a_run_and_refused_elsewhere(ru
     stored["trouble"]["skip_steps"] = 2
     (run / "run.json").write_text(json.dumps(stored))
     assert resume(run).changes == {} and load_settings(run) == load_settings("tiny_cpu")
-    with pytest.raises(ConfigError, match="no --watchdog.end_after_seconds; remove it: --trouble"):
+    with pytest.raises(ConfigError, match="no --watchdog.end_after_seconds; remove it: stacks"):
         load_settings("tiny_cpu", ["--watchdog.end_after_seconds", "9"])
     recipe = run / "mine.toml"
     recipe.write_text('extends = "tiny_cpu"\ntrouble.skip_steps = 2\n')

@@ -61,12 +61,6 @@ def test_a_save_waits_for_the_one_before(tmp_path):
     assert Checkpoint(checkpoint_folder(tmp_path, 15)).weights()["bias"].tolist() == [15.0] * 3
 
 
-def test_in_the_foreground_a_checkpoint_is_there_when_save_returns(tmp_path):
-    saver = writer.Saver(tmp_path, CheckpointSettings(background=False), ONE)
-    saver.save(5, snapshot(), {})
-    assert steps(tmp_path) == [5]
-
-
 def full_disk(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -124,9 +118,10 @@ def test_what_safetensors_says_of_a_full_disk_is_the_error_of_the_system(tmp_pat
 
 
 def test_a_launch_that_keeps_fewer_makes_room_before_it_saves(tmp_path):
-    saver = writer.Saver(tmp_path, CheckpointSettings(background=False), ONE)
+    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
     for step in (5, 10):
         saver.save(step, snapshot(), {})
+    saver.wait()
     writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE, newest=10)
     assert steps(tmp_path) == [10]
 
@@ -134,9 +129,10 @@ def test_a_launch_that_keeps_fewer_makes_room_before_it_saves(tmp_path):
 def test_a_launch_starts_although_an_old_checkpoint_cannot_be_removed(
     tmp_path, monkeypatch, capsys
 ):
-    saver = writer.Saver(tmp_path, CheckpointSettings(background=False), ONE)
+    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
     for step in (5, 10):
         saver.save(step, snapshot(), {})
+    saver.wait()
     monkeypatch.setattr(writer, "remove", full_disk)
     writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE, newest=10)
     assert capsys.readouterr().err.strip() == (

@@ -159,7 +159,7 @@ def test_gradients_are_not_exchanged_before_it_is_known_which_blocks_ran():
         filled(config, *words, world_size=2)
     config = {"zero_optimization": {"stage": 1, "overlap_comm": True}}
     filled(config, *drop)
-    for words in (drop, (*same, "--layer_drop.draws", "2")):
+    for words in (drop, (*drop, "--layer_drop.draw_per", "2")):
         with pytest.raises(ConfigError, match="overlap_comm at stage 1 does not work with layer"):
             filled(config, *words, world_size=2)
 
@@ -206,14 +206,14 @@ def test_a_run_that_named_no_number_before_has_auto():
     assert BatchSettings.model_validate({"micro_sequences": None}).micro_sequences == "auto"
 
 
-DRAWS = ("--layer_drop.draw_per", "step", "--layer_drop.schedule", "constant")
+DRAWS = ("--layer_drop.draw_per", "4", "--layer_drop.schedule", "constant")
 
 
 def test_each_draw_of_the_blocks_is_of_whole_micro_batches():
-    words = (*DRAWS, "--layer_drop.draws", "4", "--batch.global_sequences", "24")
+    words = (*DRAWS, "--batch.global_sequences", "24")
     auto = settings(*words, "--batch.micro_sequences", "auto")
     assert possible_micro_sequences(auto, 2) == [3, 1]
-    with pytest.raises(ConfigError, match="draws=4 does not divide the 6 sequences of a rank"):
+    with pytest.raises(ConfigError, match="draw_per=4 does not divide the 6 sequences of a rank"):
         micro_sequences(auto, 4)
     with pytest.raises(ConfigError, match="micro_sequences=4 does not divide the 3 sequences"):
         micro_sequences(settings(*words, "--batch.micro_sequences", "4"), 2)

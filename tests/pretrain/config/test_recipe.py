@@ -2,11 +2,12 @@ import json
 
 import pytest
 
+from data_prep.files.errors import UserError
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings, settings_with
 from pretrain.config.recipe_files import RECIPES, recipe_files, sweep_files
-from pretrain.config.settings import as_json
+from pretrain.config.settings import RunSettings, as_json, flat, stored_settings
 from pretrain.model.cost import parameters_by_group
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import learning_rate_at
@@ -93,11 +94,29 @@ def test_written_settings_are_read_back_equal(tmp_path):
     assert load_settings(tmp_path) == settings
 
 
-def test_settings_of_an_earlier_version_that_are_no_more_are_ignored_in_a_run_folder(tmp_path):
-    settings = load_settings("tiny_cpu")
-    stored = json.loads(as_json(settings)) | {"log_project": "bert"}
-    (tmp_path / "run.json").write_text(json.dumps(stored | {"loggers": ["tensorboard", "mlflow"]}))
-    assert load_settings(tmp_path) == settings
+EARLIER = {  # as version 0.2.0 wrote them: what was removed has its default
+    "data": {"unicode_form": "NFC", "mean_span_words": 3.8, "mask_token_share": 0.85},
+    "layer_drop": {"schedule": "constant", "draw_per": "step", "draws": 4},
+    "checkpoint": {"keep_every": None, "background": False},
+    "trouble": {"spike_factor": 2.0, "hang_minutes": 8.0},
+    "electra": {"generator_layers": 1.0, "discriminator_weight": 50.0},
+    "loggers": ["tensorboard", "mlflow"],
+    "log_project": "bert",
+}
+
+
+def test_a_run_of_an_earlier_version_has_the_settings_that_took_the_place_of_its_own(tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps(EARLIER))
+    now = {"data.mask_shares": (0.85, 0.1), "layer_drop.draw_per": 4}
+    expected = settings_with(RunSettings(), now | {"layer_drop.schedule": "constant"})
+    assert load_settings(tmp_path) == expected
+    assert stored_settings(EARLIER) == flat(json.loads(as_json(expected)))
+
+
+def test_a_removed_setting_with_another_value_is_refused_with_the_version_that_reads_it(tmp_path):
+    (tmp_path / "mine.toml").write_text("[data]\nmin_letter_ratio = 0.5\n")
+    with pytest.raises(UserError, match="letter_ratio=0.5 .* filter the text.* 0.2.0 is the last"):
+        load_settings(tmp_path / "mine.toml")
 
 
 def test_environment_variables_change_nothing(monkeypatch):
@@ -170,9 +189,8 @@ def test_unknown_and_broken_recipes_are_named(tmp_path):
 
 def test_a_choice_called_none_can_be_chosen_on_the_command_line():
     words = ["--layer_drop.schedule", "none", "--data.deduplicate", "none"]
-    settings = load_settings("tiny_cpu", [*words, "--data.unicode_form", "none"])
-    assert settings.layer_drop.schedule == "none"
-    assert settings.data.deduplicate == settings.data.unicode_form == "none"
+    settings = load_settings("tiny_cpu", words)
+    assert settings.layer_drop.schedule == settings.data.deduplicate == "none"
     drops = ["--layer_drop.schedule", "progressive", "--layer_drop.compat", "none"]
     assert load_settings("tiny_cpu", drops).layer_drop.compat == "none"
     # Where none means no value, it still does.

@@ -235,13 +235,6 @@ def test_tokens_that_do_not_tell_where_words_start_are_refused(opened, shards, t
     assert masking_of(opened, settings(shards)).word_starts is None
 
 
-def test_a_mean_without_spans_is_refused(shards):
-    with pytest.raises(ConfigError, match=r"data.mean_span_words=5.0 has no effect with"):
-        settings(shards, "--data.mean_span_words", "5", "--data.masking", "words")
-    spans = settings(shards, "--data.mean_span_words", "5", "--data.masking", "spans")
-    assert spans.data.mean_span_words == 5
-
-
 @pytest.mark.parametrize(("micro", "world_size"), [(4, 1), (7, 2), (64, 3)])
 def test_held_out_rows_are_read_once_with_the_same_masks_by_any_ranks(
     opened, shards, micro, world_size
@@ -273,20 +266,16 @@ def test_the_held_out_fingerprint_changes_with_what_the_loss_depends_on(opened, 
     assert first != held_out_fingerprint(
         opened, settings(shards, "--data.masked_probability", "0.2")
     )
-    words, spans, longer = (
-        held_out_fingerprint(opened, settings(shards, *map(str, chosen)))
-        for chosen in (
-            ("--data.masking", "words"),
-            ("--data.masking", "spans"),
-            ("--data.masking", "spans", "--data.mean_span_words", 5),
-        )
+    words, spans = (
+        held_out_fingerprint(opened, settings(shards, "--data.masking", kind))
+        for kind in ("words", "spans")
     )
-    assert len({first, words, spans, longer}) == 4
+    assert len({first, words, spans}) == 3
     electra = ("--objective", "replaced_token_detection")
     without_random, detection, wider = (
         held_out_fingerprint(opened, settings(shards, *chosen))
         for chosen in (
-            ("--data.random_token_share", "0"),
+            ("--data.mask_shares", "0.8,0"),
             electra,
             (*electra, "--electra.generator_width", "0.5"),
         )
@@ -295,8 +284,8 @@ def test_the_held_out_fingerprint_changes_with_what_the_loss_depends_on(opened, 
 
 
 def test_shares_of_masked_and_random_tokens_fit_into_one(shards):
-    with pytest.raises(ConfigError, match=r"mask_token_share=0.95 and .* are more than 1 together"):
-        settings(shards, "--data.mask_token_share", "0.95")
+    with pytest.raises(ConfigError, match=r"mask_shares=\(0.95, 0.1\) are more than 1 together"):
+        settings(shards, "--data.mask_shares", "0.95,0.1")
 
 
 def test_runs_with_equal_data_settings_share_their_shards():
@@ -317,7 +306,7 @@ def test_shards_are_missing_only_where_none_are_named(tmp_path, monkeypatch):
 
 def test_folders_that_were_named_before_a_setting_existed_are_found_again():
     """What decides only whether a build stops is no part of the name."""
-    for option in ([], ["--data.damaged_files", "skip"], ["--data.max_skipped", "0.5"]):
+    for option in ([], ["--data.damaged_files", "skip"]):
         settings = load_settings("tiny_cpu", ["--corpus", "texts/a.txt", *option])
         assert shards_folder(settings).name == "a-s32-v1024-832ec218"
 

@@ -246,8 +246,9 @@ def test_a_run_continues_with_another_implementation_of_adamw(
     plain = case.reference(settings[first])
     before = case.build_engine(settings[first], ranks, name)
     losses, _ = case.train_steps(before, settings[first], range(3))
-    saver = Saver(tmp_path, CheckpointSettings(background=False), ranks)
+    saver = Saver(tmp_path, CheckpointSettings(), ranks)
     saver.save(3, before.snapshot(), {})
+    saver.wait()
     after = case.build_engine(settings[second], ranks, name)
     after.restore(Checkpoint(checkpoint_folder(tmp_path, 3)))
     assert after.snapshot().counters == before.snapshot().counters

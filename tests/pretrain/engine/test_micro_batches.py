@@ -132,8 +132,8 @@ def test_a_row_that_does_not_fit_is_refused_with_what_to_do(chosen):
 
 
 def test_rows_that_share_a_draw_of_layer_drop_stay_together(chosen):
-    words = ("--layer_drop.schedule", "progressive", "--layer_drop.draw_per", "step")
-    assert chosen(24, *words, "--layer_drop.draws", "4").sequences == 6
+    words = ("--layer_drop.schedule", "progressive", "--layer_drop.draw_per")
+    assert chosen(24, *words, "4").sequences == 6
 
 
 def test_a_cpu_takes_its_share_without_a_trial_where_it_fits(monkeypatch):

@@ -275,8 +275,9 @@ def engine_after(steps, ranks, *words):
 
 
 def saved(engine, ranks, folder):
-    saver = Saver(folder, CheckpointSettings(background=False), ranks)
+    saver = Saver(folder, CheckpointSettings(), ranks)
     saver.save(3, engine.snapshot(), {})
+    saver.wait()
     return Checkpoint(checkpoint_folder(folder, 3))
 
 

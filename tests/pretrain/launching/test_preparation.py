@@ -38,7 +38,7 @@ def test_what_finds_its_shards_and_starts_others_loads_no_torch(stubs, shards, c
     [
         "tiny_cpu",
         "tiny_cpu --corpus a b --steps 7 --run-folder f --resume",
-        "tiny_cpu --data.corpus x,y --initial_weights none --checkpoint.background false",
+        "tiny_cpu --data.corpus x,y --initial_weights none --model.dropout 0",
         "tiny_cpu --checkpoint.pinned 1 --checkpoint.pinned 2 --loggers none",
         "tiny_cpu --corpus=-odd --optimizer.betas=0.9,0.98 --resume",
     ],

@@ -105,8 +105,8 @@ def test_recomputed_and_compiled_blocks_give_the_same(execution, monkeypatch):
 
 
 def test_a_discriminator_has_its_rows_in_their_order_again():
-    words = ("--objective", "replaced_token_detection", "--data.mask_token_share", "0.85")
-    model = model_of(*words, "--data.random_token_share", "0", "--electra.generator_width", "0.5")
+    words = ("--objective", "replaced_token_detection", "--data.mask_shares", "0.85,0")
+    model = model_of(*words, "--electra.generator_width", "0.5")
     ids, _, _, _ = batch()
     states = model.encoder(ids, DRAWS)
     expected = torch.cat([model.encoder(ids[[row]], scales_of_row(row)) for row in range(ROWS)])

@@ -222,8 +222,8 @@ def test_the_draws_of_a_step_are_shared_by_equal_parts_of_its_micro_batches(draw
     for count in (4, 8):
         settings = load_settings(
             "tiny_cpu",
-            ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "step"]
-            + ["--layer_drop.draws", str(draws), "--layer_drop.theta_bar", "0.3"],
+            ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", str(draws)]
+            + ["--layer_drop.theta_bar", "0.3"],
         )
         of_step = scales_of_step(5, settings, theta=0.3, count=count)
         rows[count] = [of_step[row * count // 64] for row in range(64)]
@@ -233,11 +233,6 @@ def test_the_draws_of_a_step_are_shared_by_equal_parts_of_its_micro_batches(draw
             for _ in range(count // draws)
         ]
     assert rows[4] == rows[8]
-
-
-def test_draws_are_those_of_a_step():
-    with pytest.raises(ValueError, match="draws=4 has no effect with layer_drop.draw_per"):
-        drop(draws=4)
 
 
 def test_windows_of_sequences_follow_the_drop_mask_of_their_micro_batch():

@@ -10,6 +10,7 @@ import sys
 
 from pretrain import __main__ as pretrain
 from pretrain.engine.engine import Engine
+from pretrain.train import trainer
 
 
 def install(what, rank, step):
@@ -26,5 +27,6 @@ def install(what, rank, step):
 
 
 if __name__ == "__main__":
+    trainer.HANG_MINUTES = 0.05
     install(*os.environ["FAULT"].split(":"))
     pretrain.main(sys.argv[1:])

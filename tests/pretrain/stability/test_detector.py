@@ -24,7 +24,7 @@ def test_a_loss_or_gradient_that_is_not_finite_is_an_anomaly_at_once():
 
 
 def test_a_spike_is_reported_once_and_against_the_median_of_the_last_hundred():
-    detector = AnomalyDetector(TroubleSettings(spike_factor=2.0))
+    detector = AnomalyDetector(TroubleSettings())
     losses = [8 - 0.03 * step for step in range(150)]
     assert check_all(detector, losses) == [None] * 150
     median = statistics.median(losses[-100:])

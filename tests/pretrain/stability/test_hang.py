@@ -7,7 +7,7 @@ import pytest
 
 @pytest.mark.ranks
 def test_a_hang_that_keeps_the_lock_of_the_interpreter_prints_the_stacks(command, tmp_path):
-    words = command.words("--run-folder", tmp_path / "run", "--trouble.hang_minutes", "0.05")
+    words = command.words("--run-folder", tmp_path / "run")
     module = "tests.pretrain.stability.run_with_fault"
     process = command.start(words, (sys.executable, "-m", module), FAULT="hang:0:7")
     _, errors = process.communicate(timeout=300)

@@ -1,0 +1,93 @@
+"""Settings, commands and options of earlier versions: what became of them.
+
+A file that holds a removed setting at the value that it had by default is read as if it did not.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from data_prep.files.errors import UserError
+from data_prep.files.quoting import quoted
+
+LAST_VERSION = "0.2.0"  # that reads other values
+
+
+class Removed(NamedTuple):
+    """A setting, a section of them, or a command that is no more."""
+
+    instead: str  # what to do
+    default: Any = ...  # what changes nothing; ...: no value changed a result
+
+
+REMOVED = {
+    "watchdog": Removed("remove it: stacks are printed where a step hangs for 8 minutes"),
+    "trouble.overflow_streak": Removed("remove it: 20 overflows in a row are a streak"),
+    "trouble.skip_steps": Removed("remove it: a rewind leaves out the sequences of the step alone"),
+    "trouble.max_rewinds": Removed("remove it: a run stops after 3 rewinds to one checkpoint"),
+    "trouble.spike_factor": Removed("remove it: a spike is a loss above twice the median", 2.0),
+    "trouble.hang_minutes": Removed("remove it: it is 8"),
+    "log_project": Removed("remove it: WANDB_PROJECT names the project of W&B"),
+    "mlflow": Removed("remove it from loggers: docs/RUNNING.md says how MLflow gets the numbers"),
+    "plan": Removed("use tupelo train RECIPE --dry-run --measure 60"),
+    "checkpoint.keep_every": Removed("name the steps in checkpoint.pinned", None),
+    "checkpoint.background": Removed("remove it: training continues while a checkpoint is written"),
+    "data.max_skipped": Removed("use data.damaged_files"),
+    "data.unicode_form": Removed("remove it: the form is NFC", "NFC"),
+    "data.remove_control_characters": Removed("remove it: they are removed", True),
+    "data.min_document_characters": Removed("filter the text before", 0),
+    "data.min_letter_ratio": Removed("filter the text before", 0.0),
+    "data.tokenizer_sample_characters": Removed("remove it: it is 100,000,000", 100_000_000),
+    "data.mean_span_words": Removed("remove it: it is 3.8", 3.8),
+    "data.mask_token_share": Removed("use data.mask_shares"),
+    "data.random_token_share": Removed("use data.mask_shares"),
+    "electra.generator_layers": Removed("remove it: both networks have as many", 1.0),
+    "electra.generator_weight": Removed("remove it: it is 1", 1.0),
+    "electra.discriminator_weight": Removed("remove it: it is 50", 50.0),
+    "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
+}
+
+
+def instead_of_removed(name: str) -> str:
+    """Return what to do instead of what is no more; nothing for any other name."""
+    section = REMOVED.get(name.partition(".")[0])
+    found = REMOVED.get(name, section)
+    return "" if found is None else found.instead
+
+
+def without_removed(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a file, by section, as this version names them.
+
+    Raises:
+        UserError: a setting that is no more has another value than its default.
+    """
+    merged = {name: _merged(name, value) for name, value in tree.items() if name not in REMOVED}
+    if isinstance(merged.get("loggers"), list):
+        merged["loggers"] = [name for name in merged["loggers"] if name not in REMOVED]
+    return merged
+
+
+def _merged(section: str, values: Any) -> Any:
+    """Return a section with the settings that took the place of several, and without these."""
+    if not isinstance(values, dict):
+        return values
+    found = dict(values)
+    if section == "layer_drop" and found.get("draw_per") not in (None, "micro_batch", "sequence"):
+        draws = found.pop("draws", 1)
+        found["draw_per"] = found["draw_per"] if draws == 1 else draws
+    shares = [found.get(f"{kind}_token_share") for kind in ("mask", "random")]
+    if section == "data" and shares != [None, None]:
+        usual = found.get("mask_shares", (0.8, 0.1))
+        found["mask_shares"] = [
+            share if given is None else given for share, given in zip(usual, shares, strict=True)
+        ]
+    kept = {}
+    for name, value in found.items():
+        removed = REMOVED.get(f"{section}.{name}")
+        if removed is None:
+            kept[name] = value
+        elif removed.default not in (..., value):
+            raise UserError(
+                f"{section}.{name}={quoted(value)} is no setting any more; {removed.instead}; "
+                f"version {LAST_VERSION} is the last that reads it"
+            )
+    return kept
