@@ -70,20 +70,6 @@ def test_a_run_that_is_older_than_a_setting_was_started_with_its_default(run):
     assert resume(run).changes == {}
 
 
-def test_settings_that_are_no_more_are_ignored_in_a_run_and_refused_elsewhere(run):
-    stored = json.loads((run / "run.json").read_text())
-    stored["watchdog"] = {"stuck_after_seconds": None}
-    stored["trouble"]["skip_steps"] = 2
-    (run / "run.json").write_text(json.dumps(stored))
-    assert resume(run).changes == {} and load_settings(run) == load_settings("tiny_cpu")
-    with pytest.raises(ConfigError, match="no --watchdog.end_after_seconds; remove it: stacks"):
-        load_settings("tiny_cpu", ["--watchdog.end_after_seconds", "9"])
-    recipe = run / "mine.toml"
-    recipe.write_text('extends = "tiny_cpu"\ntrouble.skip_steps = 2\n')
-    with pytest.raises(ConfigError, match="no setting trouble.skip_steps; remove it: a rewind"):
-        load_settings(recipe)
-
-
 AUTO = ("--batch.micro_sequences", "auto")
 
 
