@@ -86,7 +86,6 @@ fine_tune() {
     --regression
   run tupelo finetune table runs/first --to scores
   run tupelo finetune predict runs/first reviews.csv --to stars.csv
-  run tupelo finetune export runs/first --to my_classifier
 }
 
 convert() {

@@ -8,7 +8,6 @@ COMMANDS = {
         ("tasks", "list the tasks, and check their files"),
         ("run", "fine-tune encoders on tasks, over learning rates and seeds"),
         ("predict", "predict the labels of new texts with a fine-tuned model"),
-        ("export", "write a fine-tuned model as a folder that transformers loads"),
         ("table", "make a table of results, with pictures"),
         ("submission", "write the files that a benchmark's server takes"),
     )

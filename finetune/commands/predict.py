@@ -9,20 +9,23 @@ the label and the probability of every label, or a number.
 """
 
 import argparse
+import io
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
+from data_prep.files.atomic import save_text
 from pretrain.config.errors import ConfigError
 from pretrain.reports.words import counted, listed
 
 if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
     from finetune.models.kept_model import KeptRecord
 
-INPUT_FORMATS = ("csv", "tsv", "jsonl", "lines")
-OUTPUT_FORMATS = ("csv", "jsonl")
+STDIN = Path("/dev/stdin")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help=".csv, .tsv, .jsonl, or .txt with one text a line; default, or -: stdin",
+        help=".tsv, .csv, .jsonl, .parquet, or .txt with one text a line, of a pair a tab between "
+        "the two; default, or -: stdin",
     )
     parser.add_argument(
         "--text",
@@ -43,17 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="column of the text, or columns of the pair; default: those of training",
     )
     parser.add_argument(
-        "--input-format",
-        choices=INPUT_FORMATS,
-        help="default: that of the suffix, of stdin lines: one text in each, of a pair a tab "
-        "between the two",
+        "--format",
+        choices=("tsv", "csv", "jsonl", "txt"),
+        help="of FILE; default: that of its suffix, of stdin txt",
     )
-    parser.add_argument("--to", type=Path, metavar="FILE", help="default: stdout")
-    parser.add_argument(
-        "--output-format",
-        choices=OUTPUT_FORMATS,
-        help="default: that of the suffix of --to, of stdout csv",
-    )
+    parser.add_argument("--to", type=Path, metavar="FILE", help=".csv or .jsonl; default: stdout")
     parser.add_argument("--replace", action="store_true", help="replace the file of --to")
 
 
@@ -66,33 +64,45 @@ def main(arguments: argparse.Namespace) -> None:
     """
     # Imported late: torch takes seconds.
     from data_prep.files.progress_bar import progress_bar
-    from finetune.models.kept_model import kept_folder, read_model, read_record
-    from finetune.models.prediction_files import PredictionWriter
-    from finetune.models.predictor import CHUNK, Predictor, default_device
+    from finetune.models.kept_model import kept_folder, read_model
+    from finetune.models.prediction import CHUNK, Predictor, default_device, write_predictions
 
-    output_format = _output_format(arguments)
-    folder = kept_folder(arguments.model)
-    record = read_record(folder)
-    texts = _texts(arguments, record)
-    predictor = Predictor(read_model(folder), default_device())
-    with (
-        _opened(arguments.to, replaces=arguments.replace) as stream,
-        progress_bar("predict", len(texts), "row", shown=len(texts) > CHUNK) as bar,
-    ):
-        writer = PredictionWriter(record, stream, output_format)
-        for outputs in predictor.chunks(texts):
-            writer.write(outputs)
-            bar.update(len(outputs))
+    to, found = arguments.to, io.StringIO()
+    _refuse_target(to, replaces=arguments.replace)
+    kept = read_model(kept_folder(arguments.model))
+    texts = _texts(arguments, kept.record)
+    predictor = Predictor(kept, default_device())
+    with progress_bar("predict", len(texts), "row", shown=len(texts) > CHUNK) as bar:
+
+        def chunks() -> Iterator["NDArray[numpy.float64]"]:
+            for outputs in predictor.chunks(texts):
+                yield outputs
+                bar.update(len(outputs))
+
+        as_json = to is not None and to.suffix.lower() == ".jsonl"
+        write_predictions(kept.record, chunks(), found if to else sys.stdout, as_json=as_json)
+    if to is not None:
+        try:
+            save_text(to, found.getvalue())
+        except OSError as error:
+            raise ConfigError(f"cannot write {to}: {error.strerror or error}") from None
     if predictor.num_cut:
         print(
-            f"{predictor.num_cut:,} of the {len(texts):,} texts have {record.sequence_length} "
+            f"{predictor.num_cut:,} of the {len(texts):,} texts have {kept.record.sequence_length} "
             "tokens or more, and are cut to that",
             file=sys.stderr,
         )
 
 
+def _refuse_target(to: Path | None, *, replaces: bool) -> None:
+    if to is not None and to.suffix.lower() not in (".csv", ".jsonl"):
+        raise ConfigError(f"--to {to}: unknown format; use .csv or .jsonl")
+    if to is not None and to.exists() and not replaces:
+        raise ConfigError(f"{to} exists; choose another --to, or give --replace")
+
+
 def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[str, ...]]:
-    from finetune.models.prediction_files import LINES, STDIN, read_texts
+    from finetune.models.prediction import read_texts
 
     columns = arguments.texts or record.texts
     if len(columns) != len(record.texts):
@@ -100,43 +110,9 @@ def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[st
             f"--text {' '.join(columns)}: the model of {record.task} was trained on "
             f"{counted(len(record.texts), 'column')}, {listed(record.texts)}; name as many"
         )
-    is_stdin = arguments.file in (None, Path("-"))
-    if is_stdin and sys.stdin.isatty():
-        print("texts from the terminal, one in each line; end them with Ctrl-D", file=sys.stderr)
-    file, default = (STDIN, LINES) if is_stdin else (arguments.file, None)
-    return read_texts(record, file, columns, arguments.input_format or default)
-
-
-def _output_format(arguments: argparse.Namespace) -> str:
-    if arguments.output_format is not None:
-        return str(arguments.output_format)
-    if arguments.to is None:
-        return OUTPUT_FORMATS[0]
-    suffix = str(arguments.to.suffix.lower().removeprefix("."))
-    if suffix not in OUTPUT_FORMATS:
-        raise ConfigError(
-            f"--to {arguments.to}: unknown format; use .csv or .jsonl, or give --output-format"
-        )
-    return suffix
-
-
-@contextmanager
-def _opened(place: Path | None, *, replaces: bool) -> Iterator[TextIO]:
-    """Yield stdout, or a stream whose content becomes the file when it is complete."""
-    from data_prep.files.atomic import partial_name, replace
-
-    if place is None:
-        yield sys.stdout
-        return
-    if place.exists() and not replaces:
-        raise ConfigError(f"{place} exists; choose another --to, or give --replace")
-    partial = partial_name(place)
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as stream:
-            yield stream
-        replace(partial, place)
-    except OSError as error:
-        raise ConfigError(f"cannot write {place}: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink()
+    file, suffix = arguments.file, arguments.format and f".{arguments.format}"
+    if file in (None, Path("-")):
+        if sys.stdin.isatty():
+            print("texts from the terminal, one a line; end them with Ctrl-D", file=sys.stderr)
+        file, suffix = STDIN, suffix or ".txt"
+    return read_texts(file, columns, suffix)

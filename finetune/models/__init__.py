@@ -1,1 +1,1 @@
-"""Fine-tuned models: kept on the disk, read again, used on new texts, exported."""
+"""Fine-tuned models: kept on the disk, read again, used on new texts."""

@@ -1,70 +1,89 @@
 """A fine-tuned model on the disk: the folder `model` of a trial, which needs no other file.
 
-fine_tuned.json      encoder, head, task, labels and scores: a `KeptRecord`; written last
-model.safetensors    the weights of a `TaskModel`, those of the head without their prefix
-tokenizer.json       of the encoder
+It is what transformers' `AutoModelForSequenceClassification` loads. With `positions = "bert-a"` and
+`norm = "post"` it is a `BertForSequenceClassification`, whose pooler is our dense layer; others
+carry their code, as exports of pre-training do.
+
+config.json         its entry "tupelo_fine_tuned" is a `KeptRecord`
+model.safetensors   of a regression in the units of the labels: the last layer scales and shifts
+trained_output/     of a regression: the last layer as it was trained, not rounded by that
+README.md           the model card
+
+Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel`.
 """
 
 import shutil
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from data_prep.files.atomic import put_in_place, save_text, write_through
+from data_prep.files.atomic import put_in_place, write_through
 from data_prep.files.program import shell_command
-from data_prep.files.quoting import plain
-from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord, sha256_of
-from finetune.results.result import Scores, TrialResult, read_json
+from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
+from finetune.models.card import write_card
+from finetune.results.result import TrialResult, read_json
 from finetune.training.encoding import EncodedTask
 from finetune.training.model import ENCODER, HEAD, TaskModel
 from finetune.training.targets import Classes, Target, Values
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import ModelSettings
-from pretrain.convert.exports.hf_format import save_weights, stored_text_encoder
+from pretrain.config.json_objects import read_json_object
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
+from pretrain.convert.exports.hf_format import (
+    CONFIG_FILE,
+    RECORD,
+    ExportRecord,
+    configuration,
+    save_weights,
+    stock_model,
+    stored_text_encoder,
+    write_model,
+)
+from pretrain.convert.exports.hf_writer import write_tokenizer
+from pretrain.convert.hf_names import BERT, StockModel, from_stock, to_stock
 from pretrain.convert.pretrained import Pretrained
-from pretrain.convert.stored_weights import WEIGHTS_FILE
+from pretrain.convert.stored_weights import WEIGHTS_FILE, stored_weights
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weight_checks import check_names, check_shapes
 from pretrain.model.shapes import shapes_only
 
 MODEL_FOLDER = "model"  # in the folder of a trial
-RECORD_FILE = "fine_tuned.json"
+OUTPUT_FOLDER = "trained_output"
+FORMER_RECORD_FILE = "fine_tuned.json"
+RECORD_FILES = (CONFIG_FILE, FORMER_RECORD_FILE)
+FINE_TUNED = "tupelo_fine_tuned"
 PARTIAL, REMOVED = ".partial", ".removed"
 MOST_NAMED = 10  # in a message
 REPEAT = "fine-tune again, or restore the folder from a copy"
+CLASSIFIER = BERT._replace(
+    architecture="BertForSequenceClassification",
+    head_layers={"classifier.dense": "bert.pooler.dense", "classifier.output": "classifier"},
+    head_weights={},
+)
+OUTPUT_WEIGHT, OUTPUT_BIAS = f"{HEAD}output.weight", f"{HEAD}output.bias"
 
 
 class KeptRecord(BaseModel):
     """What is known of a fine-tuned model besides its weights."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
-    format: Literal[1] = 1
     name: str  # of the encoder, in tables
     step: int | None = Field(ge=0)  # of its pre-training
     task: str
-    file: str = ""  # name of the user's own one that it was learned from
     texts: tuple[str, ...] = Field(min_length=1, max_length=2)  # columns
     label: str  # column
     labels: tuple[str, ...]  # none: a regression
     centre: float = 0.0  # of the numbers of a regression, and
     spread: float = Field(1.0, gt=0)  # their unit: see `Values`
-    metric: str  # the main one
-    scores: Scores
-    protocol: str
-    learning_rate: float = Field(gt=0)
-    seed: int = Field(ge=0)
-    epochs: int = Field(ge=1)
+    metric: str  # the main one of the task
     sequence_length: int = Field(ge=3)  # to which rows are cut
     pretrained_length: int = Field(ge=3)  # of the longest row of pre-training
     model: ModelSettings
     tokenizer: TokenizerRecord
     vocabulary: str  # `TextEncoder.fingerprint`
-    weights: str  # sha256 of the file
 
     @model_validator(mode="after")
     def _check_labels(self) -> "KeptRecord":
@@ -77,10 +96,19 @@ class KeptRecord(BaseModel):
         """Return how predictions are derived from logits."""
         return Classes(len(self.labels)) if self.labels else Values(self.centre, self.spread)
 
-    def describe(self) -> str:
-        """Return its name in messages."""
-        step = "" if self.step is None else f" step {self.step:,}"
-        return f"{self.name}{step} on {self.task}"
+    @property
+    def stock(self) -> StockModel | None:
+        """Return the model of transformers that is the same; None: it has none.
+
+        An ELECTRA has one too: its encoder is BERT's, and this head.
+        """
+        return CLASSIFIER if stock_model(self.model, DEFAULT_OBJECTIVE) else None
+
+
+class KeptConfiguration(BaseModel):
+    """What is read of config.json."""
+
+    tupelo_fine_tuned: KeptRecord
 
 
 class KeptModel(NamedTuple):
@@ -116,50 +144,75 @@ def save_model(
     folder = trial / MODEL_FOLDER
     partial = folder.with_suffix(PARTIAL)
     partial.mkdir()
-    save_text(partial / TOKENIZER_FILE, pretrained.text_encoder.tokenizer.to_str(pretty=True))
-    weights = {
-        name.removeprefix(HEAD): tensor.detach().cpu()
-        for name, tensor in model.state_dict().items()
-    }
-    save_weights(partial / WEIGHTS_FILE, weights)
-    write_through(partial / WEIGHTS_FILE)
-    record = _record_of(model, data, pretrained, result, sha256_of(partial / WEIGHTS_FILE))
-    save_text(partial / RECORD_FILE, record.model_dump_json(indent=1) + "\n")
+    record = _record_of(model, data, pretrained, result)
+    weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    write_card(
+        *(partial, weights, data.task, result),
+        model=record.model,
+        stock=record.stock,
+        sequence_length=record.sequence_length,
+        moses=record.tokenizer.moses,
+    )
+    if not record.labels:
+        trained = {name: weights[name] for name in (OUTPUT_WEIGHT, OUTPUT_BIAS)}
+        (partial / OUTPUT_FOLDER).mkdir()
+        save_weights(partial / OUTPUT_FOLDER / WEIGHTS_FILE, trained)
+        weights |= {name: tensor * record.spread for name, tensor in trained.items()}
+        weights[OUTPUT_BIAS] += record.centre
+    write_model(partial, _configuration_of(record), weights, record.stock)
+    write_tokenizer(
+        partial,
+        pretrained.text_encoder,
+        sequence_length=record.sequence_length,
+        with_token_types=record.stock is not None,
+    )
+    for file in partial.rglob(WEIGHTS_FILE):
+        write_through(file)
     put_in_place(partial, folder)
 
 
 def _record_of(
-    model: TaskModel,
-    data: EncodedTask,
-    pretrained: Pretrained,
-    result: TrialResult,
-    weights: str,
+    model: TaskModel, data: EncodedTask, pretrained: Pretrained, result: TrialResult
 ) -> KeptRecord:
-    scale = {}
-    if isinstance(data.target, Values):
-        scale = {"centre": data.target.centre, "spread": data.target.spread}
+    task, target = data.task, data.target
+    is_number = isinstance(target, Values)
     return KeptRecord(
         name=result.model,
         step=result.step,
-        task=data.task.name,
-        file=data.task.file,
-        texts=data.task.texts,
-        label=data.task.label,
-        labels=data.task.labels,
-        **scale,
-        metric=data.task.metrics[0],
-        scores=result.scores,
-        protocol=result.protocol,
-        learning_rate=result.learning_rate,
-        seed=result.seed,
-        epochs=result.epochs,
+        task=task.name,
+        texts=task.texts,
+        label=task.label,
+        labels=task.labels,
+        **({"centre": target.centre, "spread": target.spread} if is_number else {}),
+        metric=task.metrics[0],
         sequence_length=data.train.rows.longest,
         pretrained_length=pretrained.sequence_length,
         model=model.settings,
         tokenizer=pretrained.text_encoder.record,
         vocabulary=pretrained.text_encoder.fingerprint(),
-        weights=weights,
     )
+
+
+def _configuration_of(record: KeptRecord) -> dict[str, Any]:
+    """Return the content of config.json."""
+    export = ExportRecord(
+        name=record.name,
+        step=record.step,
+        sequence_length=record.sequence_length,
+        tokenizer=record.tokenizer,
+        vocabulary=record.vocabulary,
+    )
+    content, stock = configuration(record.model, export), record.stock
+    del content[RECORD]  # it marks what can be pre-trained further
+    names = record.labels or (record.label,)
+    return {
+        **content,
+        "architectures": [stock.architecture if stock else "TupeloForSequenceClassification"],
+        "problem_type": "single_label_classification" if record.labels else "regression",
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+        FINE_TUNED: record.model_dump(mode="json"),
+    }
 
 
 def has_model(trial: Path) -> bool:
@@ -186,8 +239,9 @@ def kept_folder(place: Path) -> Path:
     """
     if is_model(place):
         return place
-    below = (file.parent for file in sorted(place.rglob(RECORD_FILE)))
-    found = [folder for folder in below if folder.suffix not in (PARTIAL, REMOVED)]
+    below = {file.parent for name in RECORD_FILES for file in place.rglob(name)}
+    below = {folder for folder in below if folder.suffix not in (PARTIAL, REMOVED)}
+    found = sorted(filter(is_model, below))
     if len(found) > 1:
         named = ", ".join(map(str, found[:MOST_NAMED]))
         raise ConfigError(
@@ -195,15 +249,19 @@ def kept_folder(place: Path) -> Path:
         )
     if not found:
         command = shell_command("finetune", "run", "RUN", "--keep", "best")
-        raise ConfigError(
-            f"{place} holds no fine-tuned model (no {RECORD_FILE}); one is kept by: {command}"
-        )
+        raise ConfigError(f"{place} holds no fine-tuned model; one is kept by: {command}")
     return found[0]
 
 
 def is_model(folder: Path) -> bool:
-    """Return whether a folder is that of a fine-tuned model."""
-    return (folder / RECORD_FILE).is_file()
+    """Return whether a folder is that of a fine-tuned model.
+
+    Raises:
+        ConfigError: its config.json is damaged.
+    """
+    file = folder / CONFIG_FILE
+    is_new = file.is_file() and FINE_TUNED in read_json_object(file)
+    return is_new or (folder / FORMER_RECORD_FILE).is_file()
 
 
 def read_record(folder: Path) -> KeptRecord:
@@ -212,7 +270,14 @@ def read_record(folder: Path) -> KeptRecord:
     Raises:
         ConfigError: it is damaged.
     """
-    return read_json(folder / RECORD_FILE, TypeAdapter(KeptRecord), REPEAT)
+    former = folder / FORMER_RECORD_FILE
+    if former.is_file():
+        return read_json(former, TypeAdapter(KeptRecord), REPEAT)
+    file, kind = folder / CONFIG_FILE, TypeAdapter(KeptConfiguration)
+    record = read_json(file, kind, REPEAT).tupelo_fine_tuned
+    if not (folder / OUTPUT_FOLDER).is_dir():  # saved again by transformers: in units of the labels
+        record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
+    return record
 
 
 def read_model(folder: Path) -> KeptModel:
@@ -222,21 +287,23 @@ def read_model(folder: Path) -> KeptModel:
         ConfigError: a file is missing or damaged, or the files do not belong together.
         TokenizerError: the tokenizer is missing or damaged.
     """
-    record, file = read_record(folder), folder / WEIGHTS_FILE
-    try:
-        if sha256_of(file) != record.weights:
-            raise ConfigError(f"{file} is damaged: it is not as it was written; {REPEAT}")
-        stored = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"{file} cannot be read: {plain(str(error))}; {REPEAT}") from None
-    weights = {
-        name if name.startswith(ENCODER) else f"{HEAD}{name}": tensor
-        for name, tensor in stored.items()
-    }
+    record, place = read_record(folder), str(folder / WEIGHTS_FILE)
+    stored, trained = stored_weights(folder), stored_weights(folder / OUTPUT_FOLDER)
     with shapes_only():
         expected = TaskModel(record.model, record.target.num_outputs).state_dict()
-    check_names(weights, expected, place=f"{file}, of {RECORD_FILE},")
-    check_shapes(weights, expected, expected, place=str(file))
+    stock, named = record.stock, expected
+    if (folder / FORMER_RECORD_FILE).is_file():
+        stock = None
+        stored = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in stored.items()}
+    if stock is not None:
+        named = to_stock(expected, stock, record.model.num_layers)
+        named[stock.token_types] = torch.empty(2, record.model.width, device="meta")
+    check_names(stored, named, place=f"{place}, of its record,")
+    check_shapes(stored, named, named, place=place)
+    weights = stored if stock is None else from_stock(stored, stock, record.model.num_layers)
+    weights = {name: tensor.float() for name, tensor in weights.items()} | trained
+    check_names(weights, expected, place=place)
+    check_shapes(weights, expected, expected, place=place)
     text_encoder = stored_text_encoder(
         folder / TOKENIZER_FILE, record.tokenizer, record.vocabulary, fix=REPEAT
     )

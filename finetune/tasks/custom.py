@@ -1,27 +1,28 @@
 """A task of the user's own: classification or regression of one text or a pair, from three files.
 
 The labels are those of the training file. Without a development file a tenth of the training rows
-is held out.
+is held out, which depends on their texts alone: equal texts stay together, and adding rows never
+moves a row between training and development set.
 """
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
+from data_prep.files.quoting import quoted
 from finetune.tasks.catalog import SUITES
-from finetune.tasks.examples import example_of, label_word
-from finetune.tasks.held_out import hold_out, recurring_notes
-from finetune.tasks.labels import labels_of
-from finetune.tasks.metric_names import (
-    fitting_metrics,
-    main_first,
-    metric_named,
-    usual_metric,
-)
-from finetune.tasks.tables import FORMATS, FileRow, read_rows, shortened
+from finetune.tasks.examples import example_of, label_word, labels_of
+from finetune.tasks.metric_names import metric_named, metrics_of, usual_metric
+from finetune.tasks.tables import FORMATS, FileRow, read_rows
 from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
 from pretrain.config.settings import Section
+from pretrain.reports.words import counted
+
+HELD_OUT_SHARE = 0.1
+# Of fewer rows the standard error of an accuracy can be above 5 points: 0.5 / sqrt(100).
+FEW_ROWS = 100
 
 
 class OwnTask(Section):
@@ -77,20 +78,57 @@ def read_own(own: OwnTask) -> TaskData:
     columns = (*own.texts, own.label)
     rows = _rows_of(own.train, columns)
     task, notes = _task_of(own, rows)
-    train = _examples(task, rows, own.train)
-    test = {}
+    train, test = _examples(task, rows, own.train), {}
     if own.test is not None:
         test["test"] = _examples(task, _rows_of(own.test, own.texts), own.test, is_labelled=False)
     if own.dev is None:
-        train, development, remarks = hold_out(train, own.train)
+        train, development, note = hold_out(train, own.train)
     else:
         development = _examples(task, _rows_of(own.dev, columns), own.dev)
-        remarks = recurring_notes(train, development, own.dev)
-    return TaskData(task, train, {"dev": development}, test, (*notes, *remarks))
+        note = recurring_note(train, development, own.dev)
+    return TaskData(task, train, {"dev": development}, test, (*notes, *([note] if note else [])))
+
+
+def hold_out(examples: Sequence[Example], file: Path) -> tuple[list[Example], list[Example], str]:
+    """Return the rows to train on, a tenth that is held out, and a remark for the user.
+
+    Raises:
+        TaskError: there are too few rows.
+    """
+    held_out = [example for example in examples if is_held_out(example.texts)]
+    kept = [example for example in examples if not is_held_out(example.texts)]
+    if not held_out or not kept:
+        raise TaskError(
+            f"{file}: {counted(len(examples), 'row')} are too few to hold some out; give a "
+            "development file"
+        )
+    note = f"no development file: {len(held_out):,} of the {len(examples):,} rows are held out"
+    if len(held_out) < FEW_ROWS:
+        note += "; so few that small differences of scores are chance: give a larger one (--dev)"
+    return kept, held_out, note
+
+
+def is_held_out(texts: tuple[str, ...]) -> bool:
+    """Return whether an example is held out if there is no development file."""
+    digest = hashlib.sha256("\0".join(texts).encode()).digest()
+    return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
+
+
+def recurring_note(train: Sequence[Example], development: Sequence[Example], file: Path) -> str:
+    """Return a remark if texts of the training rows recur in a development file."""
+    known = {example.texts for example in train}
+    recurring = [example for example in development if example.texts in known]
+    if not recurring:
+        return ""
+    return (
+        f"warning: {len(recurring):,} of the {len(development):,} rows of {file} have texts of "
+        f"training rows, such as row number {int(recurring[0].identity) + 1}: scores on them show "
+        "memory; remove these rows from one of the files"
+    )
 
 
 def _rows_of(file: Path, columns: Sequence[str]) -> list[FileRow]:
-    rows = list(read_rows(file, columns))
+    rows = read_rows(file, columns)
     if not rows:
         raise TaskError(f"{file} holds no rows; give a file with examples")
     return rows
@@ -102,25 +140,17 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
     where = f"{own.train}: column {own.label!r}"
     if len(set(words)) == 1:
         raise TaskError(
-            f"{where} holds {shortened(words[0])!r} in every row: "
-            "there is nothing to learn; choose another column"
+            f"{where} holds {quoted(words[0])} in every row: there is nothing to learn; choose "
+            "another column"
         )
     labels = () if own.regression else labels_of(words, where)
-    if own.metric is None:
+    main, note = own.metric, ""
+    if main is None:
         main, note = usual_metric(words) if labels else ("pearson", "")
-    else:
-        main = own.metric
-        note = f"F1 is that of label {shortened(labels[-1])!r}" if main == "f1" and labels else ""
-    metrics = main_first(fitting_metrics(labels), main)
-    task = Task(
-        own.name,
-        labels,
-        metrics,
-        texts=own.texts,
-        label=own.label,
-        identity=None,
-        file=own.train.name,
-    )
+    elif main == "f1" and labels:
+        note = f"F1 is that of label {quoted(labels[-1])}"
+    metrics = metrics_of(labels, main)
+    task = Task(own.name, labels, metrics, own.texts, own.label, identity=None, file=own.train.name)
     return task, [note] if note else []
 
 

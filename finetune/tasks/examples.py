@@ -2,15 +2,18 @@
 
 import json
 import math
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from data_prep.files.quoting import is_unicode
-from finetune.tasks.labels import number_in
-from finetune.tasks.tables import FileRow, shortened
+from data_prep.files.quoting import is_unicode, plain, quoted
+from finetune.tasks.tables import FileRow
 from finetune.tasks.task import Example, Task, TaskError
 from pretrain.config.errors import nearest
 
 MAX_NAMED_LABELS = 20  # in a message
+# More different labels than a scale of grades has are classes only if they recur.
+MAX_RARE_LABELS = 10
 
 
 def example_of(task: Task, row: FileRow, file: Path, *, number: int, is_labelled: bool) -> Example:
@@ -27,21 +30,40 @@ def example_of(task: Task, row: FileRow, file: Path, *, number: int, is_labelled
         TaskError: a text or label is missing, or the label is unknown or, in a regression, not a
             finite number.
     """
-    texts = tuple(_text_of(row, column, file) for column in task.texts)
+    texts = tuple(text_in(row, column, file) for column in task.texts)
     identity = str(number if task.identity is None else row.values.get(task.identity, number))
     if not is_labelled:
         return Example(texts, None, identity)
     word = label_word(row, task.label, file)
+    where = f"label {quoted(word)} in column {task.label!r}"
     if task.kind == "regression":
-        return Example(texts, _number_of(word, row, task.label, file), identity)
+        number_found = number_in(word)
+        value = math.nan if number_found is None else float(number_found)
+        if not math.isfinite(value):  # a Decimal may be beyond the largest float
+            raise TaskError(
+                f"{file}, row {row.number}: {where} is not a finite number, which a regression "
+                "needs; fix or remove the row"
+            )
+        return Example(texts, value, identity)
     if word not in task.labels:
-        known = [shortened(label) for label in task.labels]
-        listed = ", ".join(known[:MAX_NAMED_LABELS])
+        known = [plain(label) for label in task.labels]
         raise TaskError(
-            f"{file}, row {row.line}: unknown label {shortened(word)!r} in column {task.label!r}"
-            f"{nearest(word, known)}; {task.name} has {listed}; fix or remove the row"
+            f"{file}, row {row.number}: unknown {where}{nearest(word, known)}; {task.name} has "
+            f"{', '.join(known[:MAX_NAMED_LABELS])}; fix or remove the row"
         )
     return Example(texts, task.labels.index(word), identity)
+
+
+def text_in(row: FileRow, column: str, file: Path) -> str:
+    """Return the text in a column.
+
+    Raises:
+        TaskError: it holds something else.
+    """
+    value = row.values[column]
+    if not isinstance(value, str) or not is_unicode(value):
+        raise _refusal(row, column, file, "text")
+    return value
 
 
 def label_word(row: FileRow, column: str, file: Path) -> str:
@@ -51,50 +73,59 @@ def label_word(row: FileRow, column: str, file: Path) -> str:
         TaskError: the row has none.
     """
     value = row.values[column]
-    if isinstance(value, bool | int | float) and not _is_nan(value):
+    if isinstance(value, bool | int | float) and value == value:  # NaN is what is missing
         return json.dumps(value)
     if not isinstance(value, str) or not value or not is_unicode(value):
-        raise TaskError(
-            f"{file}, row {row.line}: column {column!r} holds no label but {_kind(value)}; "
-            "fix or remove the row"
-        )
+        raise _refusal(row, column, file, "label")
     return value
 
 
-def _number_of(word: str, row: FileRow, column: str, file: Path) -> float:
-    found = number_in(word)
-    number = math.nan if found is None else float(found)
-    if not math.isfinite(number):  # a Decimal may be beyond the largest float
+def _refusal(row: FileRow, column: str, file: Path, what: str) -> TaskError:
+    found = plain(json.dumps(row.values[column], default=repr))
+    return TaskError(
+        f"{file}, row {row.number}: column {column!r} holds no {what} but {found}; fix or remove "
+        "the row, or name another column"
+    )
+
+
+def number_in(word: str) -> Decimal | None:
+    """Return the finite number that a word is, exactly; None: it is none.
+
+    Nor is a code such as 1_2, which Python reads.
+    """
+    try:
+        number = None if "_" in word else Decimal(word.strip())
+    except InvalidOperation:
+        return None
+    return number if number is not None and number.is_finite() else None
+
+
+def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
+    """Return the classes in ascending order: numeric if all are numbers, else alphabetical.
+
+    Args:
+        words: the label of each training row.
+        where: file and column, for messages.
+
+    Raises:
+        TaskError: they are measured values or texts rather than classes, or two
+            of them are one class spelled in two ways.
+    """
+    found, spellings = sorted(set(words)), dict[str | Decimal, str]()
+    for word in found:
+        number = number_in(word)
+        other = spellings.setdefault(word.strip() if number is None else number, word)
+        if other != word:
+            raise TaskError(
+                f"{where} holds {quoted(other)} and {quoted(word)}, which would be two classes; "
+                "spell it in one way"
+            )
+    if len(found) > max(MAX_RARE_LABELS, len(words) / 2):
         raise TaskError(
-            f"{file}, row {row.line}: label {shortened(word)!r} in column {column!r} is not a "
-            "finite number, which a regression needs; fix or remove the row"
+            f"{where} holds {len(found):,} different labels in {len(words):,} rows, too many "
+            "classes to learn; predict numbers with --regression, or choose another column"
         )
-    return number
-
-
-def _text_of(row: FileRow, column: str, file: Path) -> str:
-    text = row.values[column]
-    if not isinstance(text, str):
-        raise TaskError(
-            f"{file}, row {row.line}: column {column!r} holds no text but {_kind(text)}; "
-            "fix or remove the row, or name another column"
-        )
-    if not is_unicode(text):
-        raise TaskError(
-            f"{file}, row {row.line}: column {column!r} holds half of a surrogate pair; "
-            "fix the \\u escapes"
-        )
-    return text
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    if _is_nan(value):
-        return "NaN"
-    return type(value).__name__ if value != "" else "nothing"
-
-
-def _is_nan(value: object) -> bool:
-    """Return whether it is the number that programs write for a missing one."""
-    return isinstance(value, float) and math.isnan(value)
+    numbers = {word: number_in(word) for word in found}
+    if None in numbers.values():
+        return tuple(found)
+    return tuple(sorted(found, key=lambda word: (numbers[word], word)))

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from finetune.tasks.tables import shortened
+from data_prep.files.quoting import quoted
 from finetune.tasks.task import TaskError, plain
 from pretrain.config.errors import nearest
 
@@ -37,19 +37,15 @@ def metric_named(name: str) -> str:
     return by_plain_name[plain(name)]
 
 
-def fitting_metrics(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the metrics of a task with these labels; none: a regression."""
-    if not labels:
-        return OF_VALUES
-    return (*OF_CLASSES, "f1") if len(labels) == 2 else OF_CLASSES
-
-
-def main_first(metrics: Sequence[str], main: str) -> tuple[str, ...]:
-    """Return the metrics of a task with its main one in front.
+def metrics_of(labels: Sequence[str], main: str) -> tuple[str, ...]:
+    """Return the metrics of a task with these labels, none being a regression, `main` in front.
 
     Raises:
-        TaskError: it is not among them.
+        TaskError: it does not fit them.
     """
+    metrics: tuple[str, ...] = OF_CLASSES if labels else OF_VALUES
+    if len(labels) == 2:
+        metrics = (*metrics, "f1")
     if main not in metrics:
         two = "f1 is of one of two classes; " if main == "f1" else ""
         raise TaskError(f"--metric {main} does not fit: {two}give one of {', '.join(metrics)}")
@@ -67,7 +63,6 @@ def usual_metric(words: Sequence[str]) -> tuple[str, str]:
     if most <= BALANCED_RATIO * least:
         return "accuracy", ""
     return "macro_f1", (
-        f"scored by macro F1: label {shortened(frequent)!r} is {most / least:.3g} times as "
-        f"frequent as {shortened(rare)!r} (imbalanced: more than {BALANCED_RATIO:g} times); "
-        "--metric chooses another one"
+        f"scored by macro F1: label {quoted(frequent)} is {most / least:.3g} times as frequent as "
+        f"{quoted(rare)} (imbalanced: more than {BALANCED_RATIO:g} times); --metric chooses another"
     )

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from data_prep.files.errors import raise_it
 from finetune.tasks.examples import example_of
 from finetune.tasks.hub import read_hub
 from finetune.tasks.suite import Suite
-from finetune.tasks.tables import named_rows, tab_separated, text_of
+from finetune.tasks.tables import named_rows, tab_separated
 from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
 from pretrain.config.errors import ConfigError
 
@@ -78,23 +77,22 @@ def _read(task: Task, file: Path, *, is_labelled: bool, notes: list[str]) -> lis
     broken: list[TaskError] = []
     rows = named_rows(
         file,
-        tab_separated(text_of(file)),
+        tab_separated(file),
         (*task.texts, task.label) if is_labelled else task.texts,
         header=task.headless_columns if is_labelled else (),
-        refuse=broken.append if task.skips_broken_rows and is_labelled else raise_it,
+        broken=broken if task.skips_broken_rows and is_labelled else None,
     )
-    examples, num_unlabelled = [], 0
-    for number, row in enumerate(rows):
-        if is_labelled and task.unlabelled and row.values[task.label] == task.unlabelled:
-            num_unlabelled += 1
-            continue
-        examples.append(example_of(task, row, file, number=number, is_labelled=is_labelled))
+    examples = [
+        example_of(task, row, file, number=number, is_labelled=is_labelled)
+        for number, row in enumerate(rows)
+        if not (is_labelled and task.unlabelled and row.values[task.label] == task.unlabelled)
+    ]
     if len(broken) > len(examples):
         raise broken[0]
     if broken:
         notes.append(f"{file}: {len(broken):,} broken rows left out; the first: {broken[0]}")
-    if num_unlabelled:
-        notes.append(f"{file}: {num_unlabelled:,} rows with label {task.unlabelled!r} left out")
+    if unlabelled := len(rows) - len(examples):
+        notes.append(f"{file}: {unlabelled:,} rows with label {task.unlabelled!r} left out")
     if not examples:
         raise TaskError(f"{file} holds no examples; download the file again")
     return examples

@@ -5,16 +5,15 @@ is that of RFC 4180, where a quoted field may contain commas and line breaks.
 """
 
 import csv
-import functools
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.files.errors import raise_it
-from finetune.tasks.parquet import parquet_rows
+from data_prep.files.extras import require
+from data_prep.files.quoting import plain, quoted
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import nearest
 from pretrain.reports.words import counted
@@ -26,105 +25,97 @@ FORMATS = ".tsv, .csv, .jsonl or .parquet"
 class FileRow(NamedTuple):
     """One row of a file."""
 
-    line: int  # where it begins in the file, from 1
-    values: dict[str, object]  # text, except in JSON
+    number: int  # in the file, from 1, the header too
+    values: dict[str, object]  # text, except in JSON and Parquet
 
 
-def read_rows(file: Path, needed: Sequence[str], *, suffix: str | None = None) -> Iterator[FileRow]:
-    """Yield the rows of a file in the format of its suffix; all have the needed columns.
+def read_rows(file: Path, needed: Sequence[str], *, suffix: str | None = None) -> list[FileRow]:
+    """Return the rows of a file in the format of its suffix; all have the needed columns.
 
     Args:
         file: of the rows.
-        needed: columns.
+        needed: columns; in .txt a line is the only one, and a tab separates two.
         suffix: instead of the file's own, such as ".csv".
 
     Raises:
         TaskError: the file cannot be read, or does not have the format of its suffix.
+        MissingPackage: it is Parquet, and pyarrow is not installed.
     """
     suffix = file.suffix.lower() if suffix is None else suffix
-    if suffix in (".csv", ".tsv"):
-        text = text_of(file)
-        records = tab_separated(text) if suffix == ".tsv" else _comma_separated(file, text)
-        yield from named_rows(file, records, needed)
-    elif suffix == ".jsonl":
-        yield from _json_rows(file, needed)
-    elif suffix == ".parquet":
-        check = functools.partial(check_columns, file, None, needed)
-        for number, values in enumerate(parquet_rows(file, needed, check), start=1):
-            yield FileRow(number, values)
-    else:
-        raise TaskError(
-            f"{file}: unknown format {suffix!r}; use {FORMATS}, according to its content"
-        )
+    if suffix == ".csv":
+        return named_rows(file, _comma_separated(file), needed)
+    if suffix == ".tsv":
+        return named_rows(file, tab_separated(file), needed)
+    if suffix == ".txt":
+        is_pair = len(needed) == 2  # a tab in a single text is text
+        records = tab_separated(file) if is_pair else [[line] for line in _lines(file)]
+        return named_rows(file, records, needed, header=needed)
+    if suffix == ".jsonl":
+        return list(_json_rows(file, needed))
+    if suffix == ".parquet":
+        return [FileRow(*row) for row in enumerate(_parquet_rows(file, needed), start=1)]
+    raise TaskError(f"{file}: unknown format {suffix!r}; use {FORMATS}, according to its content")
 
 
 def named_rows(
     file: Path,
-    records: Iterator[tuple[int, list[str]]],
+    records: Sequence[list[str]],
     needed: Sequence[str],
     *,
     header: Sequence[str] = (),
-    refuse: Callable[[TaskError], None] = raise_it,
-) -> Iterator[FileRow]:
-    """Yield records as rows with named fields.
+    broken: list[TaskError] | None = None,
+) -> list[FileRow]:
+    """Return records as rows with named fields; empty lines are rows of a single column only.
 
     Args:
         file: for messages.
-        records: line and fields of each.
+        records: the fields of each.
         needed: columns that must exist.
         header: names of the columns; by default the first record.
-        refuse: called with an error for each record of another length, which is not yielded.
+        broken: gets an error for each record of another length, which is left out.
 
     Raises:
-        TaskError: the file is empty, a needed column is missing or exists twice, or `refuse`
-            raises it.
+        TaskError: the file is empty, a needed column is missing or exists twice, or a record has
+            another length.
     """
-    columns = list(header)
-    if not columns:
-        line, columns = next(records, (1, []))
-        if not any(columns):
-            raise TaskError(
-                f"{file} is empty; its first row must name the columns {', '.join(needed)}"
-            )
-        check_columns(file, line, needed, columns)
-    for line, fields in records:
+    columns, rows = list(header or next(iter(records), [])), []
+    if not any(columns):
+        raise TaskError(f"{file} is empty; its first row must name the columns {', '.join(needed)}")
+    check_columns(f"{file}, row 1", needed, columns)
+    first = 0 if header else 1
+    for number, fields in enumerate(records[first:], start=first + 1):
         if len(fields) == len(columns):
-            yield FileRow(line, dict(zip(columns, fields, strict=True)))
-        else:
-            refuse(
-                TaskError(
-                    f"{file}, row {line}: {counted(len(fields), 'field')} where there are "
-                    f"{len(columns)} columns; fix or remove the row"
-                )
+            rows.append(FileRow(number, dict(zip(columns, fields, strict=True))))
+        elif fields != [""]:
+            error = TaskError(
+                f"{file}, row {number}: {counted(len(fields), 'field')} where there are "
+                f"{len(columns)} columns; fix or remove the row"
             )
+            if broken is None:
+                raise error
+            broken.append(error)
+    return rows
 
 
-def tab_separated(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield line and fields of each row of TSV; empty lines at its end are ignored.
+def tab_separated(file: Path) -> list[list[str]]:
+    """Return the fields of each line.
 
-    Of one column they are rows, as they are elsewhere in it.
+    Raises:
+        TaskError: the file cannot be read or is not UTF-8.
     """
-    has_columns = "\t" in text.partition("\n")[0]
-    for number, (line,) in whole_lines(text.rstrip("\r\n") if has_columns else text):
-        yield number, line.split("\t")
+    return [line.split("\t") for line in _lines(file)]
 
 
-def whole_lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield each line as the only field of a row."""
+def _lines(file: Path) -> list[str]:
     # Not splitlines(): it also splits at Unicode separators, which occur inside sentences.
-    lines = text.split("\n")
+    lines = _text_of(file).split("\n")
     if not lines[-1]:  # the end of the last line begins no other
         lines.pop()
-    for number, line in enumerate(lines, start=1):
-        yield number, [line.removesuffix("\r")]
+    return [line.removesuffix("\r") for line in lines]
 
 
-def text_of(file: Path) -> str:
-    """Return the content of a UTF-8 file without its byte-order mark.
-
-    Raises:
-        TaskError: it cannot be read or is not UTF-8.
-    """
+def _text_of(file: Path) -> str:
+    """Return the content of a UTF-8 file without its byte-order mark."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -134,66 +125,44 @@ def text_of(file: Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise TaskError(
-            f"{file}, row {line}: byte {error.start} (0x{content[error.start]:02x}) is not UTF-8; "
+            f"{file}, line {line}: byte {error.start} (0x{content[error.start]:02x}) is not UTF-8; "
             f"convert the file: iconv -f ENCODING -t UTF-8 {file.name}"
         ) from None
 
 
-def check_columns(
-    file: Path, line: int | None, needed: Sequence[str], found: Sequence[str]
-) -> None:
+def check_columns(where: str, needed: Sequence[str], found: Sequence[str]) -> None:
     """Check that each needed column exists once.
-
-    Args:
-        file: for messages.
-        line: that names the columns; None: they have a place of their own.
-        needed: columns that must exist.
-        found: columns of the file.
 
     Raises:
         TaskError: one does not; names the columns of the file and the nearest one.
     """
-    where = str(file) if line is None else f"{file}, row {line}"
     for column in needed:
-        if found.count(column) == 1:
-            continue
-        if column in found:
+        if found.count(column) > 1:
             raise TaskError(f"{where}: two columns are called {column!r}; rename one")
-        names = [shortened(name) for name in found]
-        listed = ", ".join(names[:MAX_NAMED_COLUMNS])
-        raise TaskError(
-            f"{where}: no column {column!r}{nearest(column, names)}; it has {listed or 'none'} "
-            "(.csv has commas, .tsv tabs); rename a column, or choose another one"
-        )
+        if column not in found:
+            listed = ", ".join(plain(name) for name in found[:MAX_NAMED_COLUMNS])
+            raise TaskError(
+                f"{where}: no column {column!r}{nearest(column, found)}; it has {listed or 'none'} "
+                "(.csv has commas, .tsv tabs); rename a column, or choose another one"
+            )
 
 
-def shortened(text: str) -> str:
-    """Return text shortened to fit into a message of one line."""
-    start = text if len(text) <= 40 else f"{text[:37]}..."
-    return "".join(letter if letter.isprintable() else "?" for letter in start)
-
-
-def _comma_separated(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+def _comma_separated(file: Path) -> list[list[str]]:
     csv.field_size_limit(sys.maxsize)  # the module's default is 131,072 characters
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    begins, num_columns = 1, 0
+    records: list[list[str]] = []
     try:
-        for fields in rows:
-            num_columns = num_columns or len(fields)
-            if fields:
-                yield begins, fields
-            elif num_columns == 1:
-                yield begins, [""]
-            begins = rows.line_num + 1
+        for fields in csv.reader(io.StringIO(_text_of(file), newline=""), strict=True):
+            records.append(fields or [""])
     except csv.Error as error:
         raise TaskError(
-            f"{file}, row {begins}: not CSV: {error}; quote fields with line breaks, commas or "
-            "quotes, and double the quotes in them"
+            f"{file}, row {len(records) + 1}: not CSV: {error}; quote fields with line breaks, "
+            "commas or quotes, and double the quotes in them"
         ) from None
+    return records
 
 
 def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
-    for number, line in enumerate(text_of(file).split("\n"), start=1):
+    for number, line in enumerate(_lines(file), start=1):
         if not line.strip():
             continue
         try:
@@ -202,8 +171,25 @@ def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
             values = None
         if not isinstance(values, dict):
             raise TaskError(
-                f"{file}, row {number}: {shortened(line.strip())} is not a JSON object; "
-                "every line of JSON Lines is one"
+                f"{file}, row {number}: {quoted(line)} is not a JSON object; every line of JSON "
+                "Lines is one"
             )
-        check_columns(file, number, needed, list(values))
+        check_columns(f"{file}, row {number}", needed, list(values))
         yield FileRow(number, values)
+
+
+def _parquet_rows(file: Path, needed: Sequence[str]) -> list[dict[str, object]]:
+    require("pyarrow", by=str(file))
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with file.open("rb") as stream, parquet.ParquetFile(stream) as table:
+            check_columns(str(file), needed, table.schema_arrow.names)
+            rows: list[dict[str, object]] = table.read(list(needed), use_threads=False).to_pylist()
+    except UnicodeDecodeError:
+        raise TaskError(f"{file} has a text that is not UTF-8; write the file again") from None
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = plain((str(error).strip() or type(error).__name__).splitlines()[0].rstrip("."))
+        raise TaskError(f"{file} cannot be read as Parquet: {reason}; write it again") from None
+    return rows

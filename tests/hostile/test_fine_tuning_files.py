@@ -10,8 +10,8 @@ from pyarrow import parquet
 
 from data_prep.tokenizer.describe import TokenizerError
 from finetune.commands.submission import main as submit
-from finetune.models.kept_model import RECORD_FILE, read_model
-from finetune.models.predictor import Predictor
+from finetune.models.kept_model import read_model
+from finetune.models.prediction import Predictor
 from finetune.report.entries import report_of
 from finetune.report.notes import notes
 from finetune.report.score_table import score_table
@@ -106,7 +106,7 @@ def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression
 
 def test_any_record_of_a_fine_tuned_model_is_read_or_refused(tmp_path):
     folder = fine_tuned(tmp_path).folder
-    file = folder / RECORD_FILE
+    file = folder / "config.json"
     content = file.read_bytes()
 
     @few(60)

