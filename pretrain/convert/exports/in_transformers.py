@@ -62,30 +62,25 @@ def compare_logits(
     batch: tuple[Tensor, Tensor],
     *,
     fix: str,
-    of_tokens: bool = True,
-    unit: float = 1.0,
 ) -> ExportCheck:
-    """Compare the logits of a model of transformers with ours.
+    """Compare the logits of each token, but padding, of a model of transformers with ours.
 
     Args:
         theirs: the model, which becomes fp32 and goes into evaluation mode.
         ours: maps ids_BS and lengths_B to the logits in fp32.
         batch: ids_BS, padded, and lengths_B.
         fix: what to do where they differ.
-        of_tokens: whether there are logits of each token; those of padding are not compared.
-        unit: in which differences are measured.
 
     Raises:
         ConfigError: they differ by more than rounding.
     """
     ids_BS, lengths_B = batch
     is_word_BS = torch.arange(ids_BS.shape[1]) < lengths_B[:, None]
-    found = theirs.float().eval()(input_ids=ids_BS, attention_mask=is_word_BS.long()).logits
-    expected = ours(ids_BS, lengths_B)
-    if of_tokens:
-        found, expected = found[is_word_BS], expected[is_word_BS]
-    difference = ((found - expected).abs().max() / unit).item()
-    span, size = float(expected.max() - expected.min()) / unit, float(expected.abs().max()) / unit
+    theirs = theirs.float().eval()
+    found = theirs(input_ids=ids_BS, attention_mask=is_word_BS.long()).logits[is_word_BS]
+    expected = ours(ids_BS, lengths_B)[is_word_BS]
+    difference = (found - expected).abs().max().item()
+    span, size = float(expected.max() - expected.min()), float(expected.abs().max())
     most = TOLERANCE * max(1.0, span / LOGIT_SPAN) + 4 * torch.finfo(torch.float32).eps * size
     if not difference <= most:  # NaN too
         raise ConfigError(

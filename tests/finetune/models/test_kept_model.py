@@ -23,7 +23,7 @@ from finetune.models.prediction import Predictor
 from finetune.training.train import build_task_model
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.hf_format import CONFIG_FILE, save_weights
-from pretrain.convert.in_transformers import quiet
+from pretrain.convert.exports.in_transformers import quiet
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.model.positions import POSITION_ENCODINGS
 from tests.finetune.fine_tuning_case import protocol
