@@ -38,10 +38,10 @@ from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import Ranks, start_ranks, stop_ranks
 from pretrain.engine.engine import StepResult
 from pretrain.engine.launch import build_engine, checked_settings
+from pretrain.engine.random_batches import RandomBatches
 from pretrain.profiling.hardware import peak_flops
 from pretrain.schedules.layer_drop import BranchScale, SequenceDraw
 from pretrain.schedules.step_plan import Schedule
-from pretrain.train.measured_steps import RandomBatches
 from pretrain.train.recording.progress import Progress
 from pretrain.train.recording.provenance import environment
 

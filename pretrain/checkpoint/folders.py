@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -51,10 +52,11 @@ def newest_checkpoint(run: Path) -> Path:
     return found[-1]
 
 
-def newest_sound_checkpoint(run: Path) -> tuple[Path | None, list[CheckpointError]]:
-    """Return the newest undamaged checkpoint (None: there is none), and the errors of newer ones.
+def newest_sound_checkpoint(run: Path) -> Path | None:
+    """Return the newest undamaged checkpoint of a run; None: it has no checkpoint.
 
-    Newer ones that are damaged are renamed, so that they are not read again.
+    Newer ones that are damaged, or were written by another run, are reported and renamed, so that
+    they are not read again.
 
     Raises:
         CheckpointError: there are checkpoints, and all of them are damaged.
@@ -64,31 +66,31 @@ def newest_sound_checkpoint(run: Path) -> tuple[Path | None, list[CheckpointErro
     for folder in reversed(found):
         try:
             checkpoint = Checkpoint(folder)
-            _check_run(checkpoint, run)
+            if checkpoint.content.run not in (None, identity_of(run)):
+                raise CheckpointError(
+                    f"{folder} was written by another run than {run} (to start from its weights: "
+                    "initial_weights)"
+                )
             checkpoint.verify()
         except CheckpointError as error:
             complaints.append(error)
             continue
-        for damaged in found[found.index(folder) + 1 :]:
+        for damaged, complaint in zip(reversed(found), complaints, strict=False):
             aside = damaged.with_suffix(DAMAGED)
             remove_tree(aside)
             damaged.rename(aside)
-        return folder, complaints
+            print(
+                f"warning: {complaint}; it was renamed to {aside.name}, and the run resumes from "
+                f"{folder}",
+                file=sys.stderr,
+            )
+        return folder
     if complaints:
         raise CheckpointError(
             f"{run} has no sound checkpoint: {'; '.join(map(str, complaints))}; "
             "restore one of them from a copy, or start a new run"
         )
-    return None, []
-
-
-def _check_run(checkpoint: Checkpoint, run: Path) -> None:
-    written_by = checkpoint.content.run
-    if written_by is not None and written_by != identity_of(run):
-        raise CheckpointError(
-            f"{checkpoint.folder} was written by another run than {run} (to start from its "
-            "weights: initial_weights)"
-        )
+    return None
 
 
 def kept(steps: Iterable[int], *, keep_last: int | None, pinned: Iterable[int]) -> set[int]:

@@ -18,20 +18,18 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from data_prep.files.atomic import put_in_place, write_through
-from data_prep.files.quoting import quoted
 from data_prep.files.strict_json import JsonError, json_in
 from data_prep.shards.manifest import sha256_of
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import explain
 
 CONTENT = "checkpoint.json"
 REMOVED = ".removed"
@@ -60,7 +58,7 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sha256: str
-    size_bytes: int = Field(ge=0)
+    size_bytes: int
     pieces: dict[str, Piece]  # by the name of the parameter
 
 
@@ -69,11 +67,8 @@ class EngineCounters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    adam_steps: int = Field(0, ge=0)  # updates, without those that an fp16 overflow skipped
+    adam_steps: int = 0  # updates, without those that an fp16 overflow skipped
     loss_scaler: dict[str, float] = {}  # empty without one
-
-
-StateName = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}$")]
 
 
 class Content(BaseModel):
@@ -84,10 +79,10 @@ class Content(BaseModel):
 
     format: int = FORMAT
     run: str | None = None  # identity of the run that wrote it; None: of before it was recorded
-    step: int = Field(ge=0)
-    world_size: int = Field(ge=1)
-    shapes: dict[str, list[NonNegativeInt]]  # of the parameters
-    optimizer_state: dict[str, list[StateName]]  # names of the state tensors of each parameter
+    step: int
+    world_size: int
+    shapes: dict[str, list[int]]  # of the parameters
+    optimizer_state: dict[str, list[str]]  # names of the state tensors of each parameter
     parts: dict[str, Part]  # by the name of the file
     engine: EngineCounters
     progress: dict[str, Any]  # counters of the run
@@ -100,12 +95,16 @@ class Checkpoint:
         """Read checkpoint.json.
 
         Raises:
-            CheckpointError: it is missing, damaged, or describes something incomplete.
+            CheckpointError: it is missing or damaged.
             ConfigError: another version of the code has written it.
         """
         self.folder = folder
         self.content = _read_content(folder)
-        self._places = _places(folder, self.content)
+        # Which files hold which elements of each parameter.
+        self._places: dict[str, list[tuple[str, Piece]]] = {n: [] for n in self.content.shapes}
+        for file, part in self.content.parts.items():
+            for name, piece in part.pieces.items():
+                self._places[name].append((file, piece))
 
     def verify(self) -> None:
         """Read all files and compare them with their sha256.
@@ -114,17 +113,9 @@ class Checkpoint:
             CheckpointError: one is missing or differs; it is named.
         """
         for name, part in self.content.parts.items():
-            file = self.folder / name
-            if not file.is_file():
-                raise _damaged(self.folder, f"{name} is missing")
-            size = file.stat().st_size
-            if size != part.size_bytes:
-                raise _damaged(
-                    self.folder, f"{name} has {size:,} bytes instead of {part.size_bytes:,}"
-                )
             try:
-                sha256 = sha256_of(file)
-            except OSError as error:  # a bad sector
+                sha256 = sha256_of(self.folder / name)
+            except OSError as error:  # it is missing, or lies on a bad sector
                 raise _damaged(self.folder, f"{name} cannot be read: {error.strerror}") from None
             if sha256 != part.sha256:
                 raise _damaged(self.folder, f"{name} has another sha256 than when it was written")
@@ -153,23 +144,22 @@ class Checkpoint:
         Raises:
             CheckpointError: a file is damaged.
         """
-        found = torch.empty(wanted.size)
+        found, missing = torch.empty(wanted.size), wanted.size
         for file, piece in self._places[name]:
             first = max(piece.start, wanted.start)
             end = min(piece.start + piece.size, wanted.start + wanted.size)
-            if first < end:
-                source = self._slice(file, f"{kind}/{name}", first - piece.start, end - piece.start)
-                found[first - wanted.start : end - wanted.start] = source
-        return found
-
-    def _slice(self, file: str, key: str, first: int, end: int) -> Tensor:
-        try:
-            with safe_open(self.folder / file, framework="pt") as tensors:
-                found: Tensor = tensors.get_slice(key)[first:end]
-        except (OSError, SafetensorError) as error:
-            raise _damaged(self.folder, f"{file}: {error}") from None
-        if found.dtype != torch.float32 or found.shape != (end - first,):
-            raise _damaged(self.folder, f"{key} in {file} is not {end - first} numbers in fp32")
+            here = slice(first - piece.start, end - piece.start)
+            if first >= end:
+                continue
+            try:
+                with safe_open(self.folder / file, framework="pt") as tensors:
+                    held = tensors.get_slice(f"{kind}/{name}")[here]
+            except (OSError, SafetensorError) as error:
+                raise _damaged(self.folder, f"{file}: {error}") from None
+            found[first - wanted.start : end - wanted.start] = held
+            missing -= end - first
+        if missing:
+            raise _damaged(self.folder, f"its files do not hold {name} whole")
         return found
 
 
@@ -253,84 +243,27 @@ def _os_error(error: SafetensorError) -> OSError:
 
 
 def _read_content(folder: Path) -> Content:
-    file = folder / CONTENT
     try:
-        stored = json_in(file.read_bytes())
+        stored = json_in((folder / CONTENT).read_bytes())
     except FileNotFoundError:
         raise _damaged(folder, f"it has no {CONTENT}") from None
     except (OSError, JsonError) as error:
         raise _damaged(folder, f"{CONTENT} cannot be read: {error}") from None
-    if not isinstance(stored, dict) or stored.keys() != {"sha256", "content"}:
-        raise _damaged(folder, f"{CONTENT} is not what was written")
-    if _digest(stored["content"]) != stored["sha256"]:
+    if not isinstance(stored, dict) or _digest(stored.get("content")) != stored.get("sha256"):
         raise _damaged(folder, f"{CONTENT} has another sha256 than when it was written")
-    _check_format(folder, stored["content"])
-    try:
-        content = Content.model_validate(_with_state_names(stored["content"]))
-    except ValidationError as error:
-        raise _damaged(folder, f"{CONTENT}: {explain(error, Content)}") from None
-    _check_steps(folder, content)
-    return content
-
-
-def _check_steps(folder: Path, content: Content) -> None:
-    """Check that folder, content and counters are of one step: later lines are removed by it."""
-    named = re.fullmatch(r"step_(\d{8})", folder.name)
-    for step in (
-        int(named[1]) if named else content.step,
-        content.progress.get("step", content.step),
-    ):
-        if step != content.step:
-            raise _damaged(
-                folder, f"it is of step {content.step} and of step {quoted(step)} at once"
-            )
-
-
-def _check_format(folder: Path, content: Any) -> None:
-    """Refuse a format of another version; the checkpoint is not damaged and is not renamed."""
-    found = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
-    if found not in (1, FORMAT):
+    found = stored["content"]
+    if found.get("format", FORMAT) not in (1, FORMAT):  # it is not damaged, and not renamed
         raise ConfigError(
-            f"{folder} has format {quoted(found)}, this version of the code reads 1 and {FORMAT}; "
-            "use the version that wrote it"
+            f"{folder} has format {found['format']}, this version of the code reads 1 and "
+            f"{FORMAT}; use the version that wrote it"
         )
-
-
-def _with_state_names(content: Any) -> Any:
-    """Add to a description of format 1 what it did not record."""
-    if not isinstance(content, dict) or content.get("format") != 1:
-        return content
-    shapes = content.get("shapes")
-    names = shapes if isinstance(shapes, dict) else {}
-    return {"optimizer_state": {name: list(STATE_OF_FORMAT_1) for name in names}, **content}
-
-
-def _places(folder: Path, content: Content) -> dict[str, list[tuple[str, Piece]]]:
-    """Return which files hold which elements of each parameter; check that none is missing."""
-    if content.optimizer_state.keys() != content.shapes.keys():
-        raise _damaged(folder, f"{CONTENT} does not name the optimizer state of every parameter")
-    places: dict[str, list[tuple[str, Piece]]] = {name: [] for name in content.shapes}
-    for file, part in content.parts.items():
-        if not re.fullmatch(r"part_\d{5}\.safetensors", file):
-            raise _damaged(folder, f"{CONTENT} names the file {file!r}")
-        numbers = 0
-        for name, piece in part.pieces.items():
-            if name not in places or min(piece) < 0:
-                raise _damaged(folder, f"{CONTENT} puts {name} {tuple(piece)} into {file}")
-            places[name].append((file, piece))
-            numbers += piece.size * (1 + len(content.optimizer_state[name]))
-        if part.size_bytes < FP32_BYTES * numbers:
-            raise _damaged(folder, f"{file} is too small for its description in {CONTENT}")
-    for name, found in places.items():
-        found.sort(key=lambda place: place[1].start)
-        covered = 0
-        for _, piece in found:
-            if piece.start != covered:
-                break
-            covered += piece.size
-        if covered != math.prod(content.shapes[name]):
-            raise _damaged(folder, f"its files do not hold {name} whole")
-    return places
+    if found.get("format") == 1:
+        found = {"optimizer_state": dict.fromkeys(found["shapes"], STATE_OF_FORMAT_1), **found}
+    content = Content.model_validate(found)
+    # Lines of metrics after the step are removed by the name.
+    if re.fullmatch(r"step_\d{8}", folder.name) and int(folder.name[5:]) != content.step:
+        raise _damaged(folder, f"it is the checkpoint of step {content.step}")
+    return content
 
 
 def _digest(content: Any) -> str:

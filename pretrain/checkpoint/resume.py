@@ -7,7 +7,6 @@ layer_drop.draw_per=step, layer drop draw other numbers; unless data.masking=tok
 little more or less). More steps or hours lengthen the run.
 """
 
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from pretrain.checkpoint.changes import (
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
 from pretrain.checkpoint.lengthening import How, Lengthening, lengthened
 from pretrain.checkpoint.starting import finished
+from pretrain.config.ds_config import zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.settings import RunSettings, flat
@@ -77,7 +77,11 @@ def plan_resumption(
             its checkpoints are; or it becomes longer, and `lengthen` is None.
     """
     before = _last_launch(folder)
-    _refuse_other_data(folder, before, launch)
+    if any(before.get(n, launch[n]) != launch[n] for n in ("training_data", "held_out")):
+        raise ConfigError(
+            f"cannot resume {folder}: the shards are not those that it was started on; "
+            "restore them, or start a new run"
+        )
     stored, longer, changes = compared(folder, settings, lengthen)
     filled = read_json_object(folder / "ds_config.json", fix=FIX)
     chooses = settings.batch.micro_sequences == "auto"
@@ -89,9 +93,7 @@ def plan_resumption(
         ranks = ({"world_size": found["world_size"]} for found in (before, launch))
         changes |= changed(*ranks)
     refuse_changes(folder, changes, elastic=elastic, longer=longer)
-    if elastic:
-        _note_other_draws(settings, before.get("world_size"), launch["world_size"])
-    checkpoint = find_checkpoint(folder)
+    checkpoint = newest_sound_checkpoint(folder)
     if longer is None or lengthen is None:
         return Resumption(checkpoint, changes, None, micro_sequences)
     step = 0 if checkpoint is None else step_of(checkpoint)
@@ -101,15 +103,6 @@ def plan_resumption(
     return Resumption(checkpoint, changes, lengthening, micro_sequences)
 
 
-def _refuse_other_data(folder: Path, before: dict[str, Any], launch: dict[str, Any]) -> None:
-    names = ("training_data", "held_out")
-    if any(before.get(name, launch[name]) != launch[name] for name in names):
-        raise ConfigError(
-            f"cannot resume {folder}: the shards are not those that it was started on; "
-            "restore them, or start a new run"
-        )
-
-
 def zero_stage_before(folder: Path) -> int | None:
     """Return the ZeRO stage of the last launch of a run; None: its folder does not say.
 
@@ -117,9 +110,7 @@ def zero_stage_before(folder: Path) -> int | None:
         ConfigError: the file that holds it is damaged.
     """
     file = folder / "ds_config.json"
-    zero = read_json_object(file, fix=FIX).get("zero_optimization") if file.is_file() else None
-    stage = zero.get("stage", 0) if isinstance(zero, dict) else None
-    return stage if type(stage) is int and stage in (0, 1, 2, 3) else None
+    return zero_stage(read_json_object(file, fix=FIX)) if file.is_file() else None
 
 
 def micro_sequences_before(folder: Path) -> int | None:
@@ -132,7 +123,7 @@ def micro_sequences_before(folder: Path) -> int | None:
     file = folder / "ds_config.json"
     if number is None and file.is_file():  # of a run from before there was a choice
         number = read_json_object(file, fix=FIX).get("train_micro_batch_size_per_gpu")
-    return number if isinstance(number, int) else None
+    return number
 
 
 def finished_already(folder: Path, settings: RunSettings, *, lengthen: How | None) -> str | None:
@@ -154,34 +145,6 @@ def finished_already(folder: Path, settings: RunSettings, *, lengthen: How | Non
         f"{folder} is finished already: {end.step:,} steps, held-out loss "
         f"{end.held_out_loss:.4f}; nothing to do\n"
         f"to lengthen it: {command} (or restart)"
-    )
-
-
-def find_checkpoint(run: Path) -> Path | None:
-    """Return the newest sound checkpoint of a run; report and rename newer, damaged ones.
-
-    Raises:
-        CheckpointError: there are checkpoints, and all of them are damaged.
-    """
-    checkpoint, complaints = newest_sound_checkpoint(run)
-    for complaint in complaints:
-        print(
-            f"warning: {complaint}; it was renamed to *.damaged, and the run resumes from "
-            f"{checkpoint}",
-            file=sys.stderr,
-        )
-    return checkpoint
-
-
-def _note_other_draws(settings: RunSettings, ranks_before: int | None, ranks: int) -> None:
-    drop = settings.layer_drop
-    if drop.schedule == "none" or drop.draws is not None or ranks_before in (None, ranks):
-        return
-    print(
-        "note: layer drop draws for each micro-batch of a step, and their number depends on the "
-        "number of ranks: from here on other blocks may be skipped than on as many ranks as "
-        "before; layer_drop.draw_per=step does not depend on it",
-        file=sys.stderr,
     )
 
 

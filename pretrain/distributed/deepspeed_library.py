@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -11,10 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 
-from data_prep.files.quoting import plain, quoted
+from data_prep.files.quoting import plain
 from pretrain.config.ds_keys import unknown_key
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
@@ -127,31 +125,3 @@ def with_cuda_of_pip() -> Iterator[None]:
             for name in ("CPLUS_INCLUDE_PATH", "LIBRARY_PATH"):
                 del os.environ[name]
             os.environ.update(before)
-
-
-def obstacle_to_fused_adam() -> str | None:
-    """Return why DeepSpeed cannot compile its FusedAdam on this machine; None: nothing is known.
-
-    Takes no build: it looks for what the build needs.
-    """
-    import_deepspeed()
-    from deepspeed.git_version_info import installed_ops
-    from deepspeed.ops.op_builder.builder import MissingCUDAException, installed_cuda_version
-    from torch.utils import cpp_extension
-
-    if installed_ops.get("fused_adam"):  # compiled when DeepSpeed was installed
-        return None
-    try:
-        major, minor = installed_cuda_version()
-    except MissingCUDAException:
-        home = cpp_extension.CUDA_HOME
-        where = "CUDA_HOME is not set" if home is None else f"CUDA_HOME is {quoted(home)}"
-        return f"it is compiled with nvcc, which is not on this machine ({where})"
-    if torch.version.cuda is not None and major != int(torch.version.cuda.partition(".")[0]):
-        return f"nvcc is of CUDA {major}.{minor}, and torch is built for CUDA {torch.version.cuda}"
-    if not cpp_extension.is_ninja_available():
-        return "ninja does not run; it is a package of Python, whose folder bin must be in PATH"
-    compiler = os.environ.get("CXX", "c++")
-    if not shutil.which(compiler):
-        return f"there is no C++ compiler {compiler!r}"
-    return None

@@ -5,13 +5,7 @@ import warnings
 import torch
 
 from pretrain.config.errors import ConfigError
-from pretrain.distributed.gpus import (
-    VARIABLE,
-    DriverGpu,
-    ask_driver,
-    hides_every_gpu,
-    visible_gpus,
-)
+from pretrain.distributed.gpus import VARIABLE, ask_driver, hides_every_gpu, visible_gpus
 
 
 def refuse_unusable_gpus() -> None:
@@ -26,8 +20,13 @@ def refuse_unusable_gpus() -> None:
         return
     gpus = ask_driver()
     if visible_gpus(gpus):
-        obstacle = obstacle_to_torch(gpus[0], len(gpus))
-        raise ConfigError(f"{obstacle}; or, to use the CPU: export {VARIABLE}=")
+        built = "for CPUs" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
+        raise ConfigError(
+            f"torch {torch.__version__}, built {built}, sees none of {len(gpus)} NVIDIA GPU(s) "
+            f"({gpus[0].name}, driver {gpus[0].driver}); update the driver, or install a torch for "
+            "the CUDA version that nvidia-smi shows (https://pytorch.org/get-started); or, to use "
+            f"the CPU: export {VARIABLE}="
+        )
 
 
 def sees_gpu() -> bool:
@@ -35,19 +34,3 @@ def sees_gpu() -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.cuda.is_available()
-
-
-def obstacle_to_torch(gpu: DriverGpu, count: int) -> str:
-    """Return why a torch that sees no GPU does not see the `count` GPUs of the driver."""
-    cuda = torch.version.cuda
-    gpus = f"{count} NVIDIA GPU(s) ({gpu.name}, driver {gpu.driver})"
-    if cuda is None:
-        return (
-            f"{gpus}, but torch {torch.__version__} is a build for CPUs and will not use them; "
-            f"python -m pip install --force-reinstall torch=={torch.__version__.partition('+')[0]}"
-        )
-    return (
-        f"{gpus}, but torch, built for CUDA {cuda}, sees none; the driver may be older than that "
-        "CUDA: update it, or install a torch that is built for "
-        "the CUDA version that nvidia-smi shows (https://pytorch.org/get-started)"
-    )

@@ -1,15 +1,11 @@
-"""Whether torch.compile works on this machine: what it needs, and a trial with a small model.
+"""Whether torch.compile works on this machine: a trial with a small model.
 
 On a GPU, Triton compiles its launcher in C against Python's headers when the first kernel runs; on
 a CPU, torch compiles the kernels themselves in C++. Without a compiler both fail in the first step
 of training. So a run that compiles its blocks compiles a small model at its start.
 """
 
-import os
-import shutil
-import sysconfig
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -20,36 +16,7 @@ from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import in_one_line
 from pretrain.model.objectives.catalog import build_objective
 
-# variable that names the compiler, and the commands that are looked for without it
-COMPILERS = {"cuda": ("CC", ("gcc", "clang")), "cpu": ("CXX", ("g++",))}
 ROWS, VOCABULARY = 2, 64
-
-
-def missing_for_compiling(
-    device: Literal["cpu", "cuda"],
-    *,
-    environment: Mapping[str, str] = os.environ,
-    headers: Path | None = None,
-) -> str | None:
-    """Return what torch.compile lacks on this machine and the package to install, or None.
-
-    Args:
-        device: for which it compiles.
-        environment: the variables of the process.
-        headers: the folder of Python.h; default: that of this Python.
-    """
-    variable, commands = COMPILERS[device]
-    path = environment.get("PATH", "")
-    named = environment.get(variable)
-    if not any(shutil.which(name, path=path) for name in ([named] if named else commands)):
-        return f"there is no {named or commands[0]} on the PATH: install the package {commands[0]}"
-    if headers is None:
-        # Debian's default scheme names a folder below /usr/local, which it leaves empty.
-        scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
-        headers = Path(sysconfig.get_path("include", scheme))
-    if not (headers / "Python.h").is_file():
-        return f"{headers} has no Python.h: install the package python3-dev (python3-devel)"
-    return None
 
 
 def problem_of_compiling(
@@ -79,7 +46,7 @@ def problem_of_compiling(
         with torch.random.fork_rng(devices=devices):
             return _problem_of_a_step(settings, execution, dict(ds_config), device)
     except Exception as error:  # of a compiler, a driver or a kernel
-        return missing_for_compiling(device) or in_one_line(error)
+        return in_one_line(error)
     finally:
         torch._dynamo.reset()
 

@@ -35,7 +35,6 @@ from pretrain.engine.optimizer_state import (
 )
 from pretrain.engine.optimizers import checked_optimizer
 from pretrain.engine.stale_gradients import StaleGradients
-from pretrain.engine.zero_choice import stage_of_run
 from pretrain.model.objectives.held_out import Evaluation, HeldOutSums
 from pretrain.model.objectives.objective import Objective
 from pretrain.profiling.step_timer import Phases
@@ -103,23 +102,22 @@ class Engine:
         self._engine.clip_fp32_gradients = self._clip_and_keep_norm
         self.device = torch.device(self._engine.device)
         self._module: Objective = self._engine.module
-        self.stage_choice = stage_of_run(settings, ds_config, ranks)
-        self._zero_stage: int = zero_stage(ds_config)
+        self.zero_stage: int = zero_stage(ds_config)
         # Stage 0 copies all gradients into one buffer and back, for one rank too: 4 % of a step
         # of 12 layers on a CPU.
-        self._is_alone = ranks.world_size == 1 and self._zero_stage == 0
+        self._is_alone = ranks.world_size == 1 and self.zero_stage == 0
         # ZeRO itself skips an update whose gradient is not finite; at stage 0 the optimizer must.
         # DeepSpeed's and NVIDIA's FusedAdam have no input for it.
-        self._guards_update = self._zero_stage == 0 and self._kind.takes_gradient_scale
+        self._guards_update = self.zero_stage == 0 and self._kind.takes_gradient_scale
         clips = settings.optimizer.max_gradient_norm is not None
-        self.refuses_not_finite_updates = self._zero_stage > 0 or (self._guards_update and clips)
+        self.refuses_not_finite_updates = self.zero_stage > 0 or (self._guards_update and clips)
         self._engine.enable_backward_allreduce = not self._is_alone
         fp16 = ds_config.get("fp16", {})
         self.scales_loss = bool(fp16.get("enabled", False))
         # A fixed loss scale, one that is not 0, never changes.
         is_dynamic = self.scales_loss and not fp16.get("loss_scale", 0)
         self.smallest_loss_scale = fp16.get("min_loss_scale", 1) if is_dynamic else None
-        are_divided = self._zero_stage == 3
+        are_divided = self.zero_stage == 3
         self.weights = ComputingWeights(
             self._module, self._optimizer, ranks, are_divided=are_divided
         )
@@ -130,8 +128,10 @@ class Engine:
 
     def describe(self) -> str:
         """Return how the run is executed, in a line."""
-        parts = (self.execution.describe(), self.stage_choice.describe())
-        return "; ".join((*parts, f"micro-batches {self.micro_batches.describe()}"))
+        return (
+            f"{self.execution.describe()}; ZeRO stage {self.zero_stage}; "
+            f"micro-batches {self.micro_batches.describe()}"
+        )
 
     def train_step(
         self,
@@ -218,7 +218,7 @@ class Engine:
         """Copy to the host what this rank has to save; training can continue when this returns."""
         inner, world_size = inner_optimizer(self._optimizer), self.ranks.world_size
         updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
-        if self._zero_stage == 0:  # every rank has everything, and saves its share
+        if self.zero_stage == 0:  # every rank has everything, and saves its share
             updated = updated[self.ranks.rank :: world_size]
         tensors = {}
         for part in updated:

@@ -17,7 +17,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.agreement import first_problem, refused_once, results_of_all_ranks
-from pretrain.engine.compile_check import missing_for_compiling, problem_of_compiling
+from pretrain.engine.compile_check import problem_of_compiling
 from pretrain.kernels.cpu_kernels import (
     KERNEL_TYPES,
     KernelError,
@@ -219,9 +219,6 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
             "engine.compile_blocks='on' with ZeRO stage 3, which takes the weights of a block "
             "away between its steps, where a compiled block cannot see it; use stage 1 or 2"
         )
-    missing = missing_for_compiling("cpu") if machine.device == "cpu" else None
-    if missing is not None:
-        raise ConfigError(f"engine.compile_blocks='on': {missing}, or leave it at auto")
     return True
 
 

@@ -25,7 +25,7 @@ from pretrain.engine.agreement import refused_once
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
 from pretrain.engine.micro_batches import choose_micro_batches
-from pretrain.engine.optimizers import check_buildable, checked_optimizer
+from pretrain.engine.optimizers import checked_optimizer
 from pretrain.engine.parameter_groups import check_table_rates
 from pretrain.engine.zero_choice import automatic_stage, has_bf16, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
@@ -51,7 +51,7 @@ def checked_settings(
     """
     name, stage = settings.engine.ds_config, stage_before
     if name == AUTO and stage is None:
-        stage = automatic_stage(settings, ranks).stage
+        stage = automatic_stage(settings, ranks)
     ds_config = read_ds_config(
         name, ranks.device, automatic_stage=stage or 0, has_bf16=has_bf16(ranks)
     )
@@ -90,7 +90,6 @@ def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Devi
             "--engine.ds_config zero1_bf16_autocast"
         )
     checked_optimizer(settings.optimizer, device, ds_config)
-    check_buildable(settings.optimizer)
     plan_execution(settings, this_machine(ds_config, device))
 
 

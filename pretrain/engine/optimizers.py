@@ -6,10 +6,7 @@ From stage 1 on, ZeRO gives it flat parts of several weights: one whose update n
 or their norms (Muon, LAMB) names stage 0 alone.
 """
 
-import contextlib
-import importlib.util
 import re
-import subprocess
 from abc import ABC, abstractmethod
 from typing import Any, Literal
 
@@ -20,7 +17,7 @@ from data_prep.files.quoting import plain
 from pretrain.config.ds_config import zero_stage
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import OptimizerSettings, RunSettings
-from pretrain.distributed.deepspeed_library import fused_adam, obstacle_to_fused_adam
+from pretrain.distributed.deepspeed_library import fused_adam
 from pretrain.engine.bias_correction import without_bias_correction
 from pretrain.engine.muon import MuonWithAdamW
 from pretrain.engine.parameter_groups import parameter_groups
@@ -28,7 +25,7 @@ from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.shapes import shapes_only
 
 Device = Literal["cpu", "cuda"]
-MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch, apex and DeepSpeed name them
+MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch and DeepSpeed name them
 
 
 class OptimizerKind(ABC):
@@ -44,10 +41,6 @@ class OptimizerKind(ABC):
     def obstacle(self, device: Device) -> str | None:
         """Return why it does not work on such a device, or with this torch; or None."""
         del device
-        return None
-
-    def obstacle_to_build(self) -> str | None:
-        """Return why it cannot be built on this machine, as far as a look can say; or None."""
         return None
 
     def state_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
@@ -81,77 +74,44 @@ class TorchAdamW(OptimizerKind):
 class DeepSpeedAdamW(OptimizerKind):
     """DeepSpeed's FusedAdam for CUDA, which is compiled with nvcc when the first one is built."""
 
-    name = "deepspeed"
     has_bias_correction = True
 
     def obstacle(self, device: Device) -> str | None:
         """Refuse a CPU."""
         return "needs a CUDA device; on a CPU use torch" if device == "cpu" else None
 
-    def obstacle_to_build(self) -> str | None:
-        """Look for nvcc, of torch's version of CUDA, and for a C++ compiler."""
-        return obstacle_to_fused_adam()
-
     def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
         """Build it.
 
         Raises:
-            ConfigError: it cannot be compiled here, or is not installed.
+            ConfigError: it cannot be compiled here.
         """
-        if obstacle := self.obstacle_to_build():
-            raise not_built(self.name, obstacle)
         groups = parameter_groups(model, settings)
-        # What DeepSpeed's builder, torch's and ninja raise where a compiler fails.
         try:
-            optimizer: torch.optim.Optimizer = self.fused_class()(
+            optimizer: torch.optim.Optimizer = fused_adam()(
                 groups,
                 adam_w_mode=True,
                 bias_correction=settings.bias_correction,
                 **_adam_values(settings),
             )
-        except (OSError, RuntimeError, subprocess.SubprocessError, ImportError) as error:
+        except Exception as error:  # of DeepSpeed's builder, torch's, ninja's or a compiler
             lines = str(error).splitlines() or [""]
             # Of a build: the first complaint of its tools, not "Error building extension".
             complaint = re.compile(r"\berror *:|\bfatal\b|cannot find -l|: not found")
             line = next(filter(complaint.search, lines), lines[0])
-            raise not_built(self.name, f"{type(error).__name__}: {plain(line.strip())}") from error
+            raise ConfigError(
+                f"optimizer.kind='deepspeed' cannot be built here: {type(error).__name__}: "
+                f"{plain(line.strip())}; use --optimizer.kind torch"
+            ) from error
         return optimizer
-
-    def fused_class(self) -> Any:
-        """Return the class of the optimizer.
-
-        Raises:
-            ImportError: the library that has it is not installed.
-        """
-        return fused_adam()
 
     def set_updates(
         self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, updates: int
     ) -> None:
-        """Set the number of updates where DeepSpeed counts them, and where apex does."""
+        """Set the number of updates where DeepSpeed's versions count them."""
         optimizer.state[parameter]["step"] = updates
         for group in optimizer.param_groups:
             group["step"] = updates
-
-
-class ApexAdamW(DeepSpeedAdamW):
-    """NVIDIA apex' FusedAdam."""
-
-    name = "apex"
-
-    def obstacle_to_build(self) -> str | None:
-        """Look for NVIDIA apex."""
-        # Finding a module in a package imports the package; that of the index fails at it.
-        with contextlib.suppress(ImportError):
-            if importlib.util.find_spec("apex.optimizers") is not None:
-                return None
-        return "NVIDIA apex is not installed (the package apex of the package index is another one)"
-
-    def fused_class(self) -> Any:
-        """Return the class of the optimizer."""
-        from apex.optimizers import FusedAdam
-
-        return FusedAdam
 
 
 class Muon(OptimizerKind):
@@ -205,7 +165,6 @@ class Muon(OptimizerKind):
 OPTIMIZERS: dict[str, OptimizerKind] = {
     "torch": TorchAdamW(),
     "deepspeed": DeepSpeedAdamW(),
-    "apex": ApexAdamW(),
     "muon": Muon(),
 }
 
@@ -244,23 +203,6 @@ def checked_optimizer(
             f"optimizer.kind={settings.kind!r}; remove the block"
         )
     return kind
-
-
-def check_buildable(settings: OptimizerSettings) -> None:
-    """Check that the optimizer can be built on this machine, without building it.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    if obstacle := _kind_named(settings.kind).obstacle_to_build():
-        raise not_built(settings.kind, obstacle)
-
-
-def not_built(kind: str, reason: str) -> ConfigError:
-    """Return the error of an optimizer that cannot be built on this machine."""
-    return ConfigError(
-        f"optimizer.kind={kind!r} cannot be built here: {reason}; use --optimizer.kind torch"
-    )
 
 
 def build_optimizer(

@@ -1,22 +1,14 @@
-"""The ZeRO stage of `engine.ds_config = "auto"`, and the size of the buckets of gradients.
-
-ZeRO-1 exchanges gradients and updated weights, one and a half times the traffic of stage 0 (an
-all-reduce moves twice the gradients, a gather of the weights once more; Rajbhandari et al. 2019,
-Sec. 7), and DeepSpeed waits for the device at each of its updates. So it is chosen only where it
-has to save memory.
-"""
+"""The ZeRO stage of `engine.ds_config = "auto"`, and the size of the buckets of gradients."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from pretrain.config.ds_config import AUTO, computes_in_bf16, zero_stage
+from pretrain.config.ds_config import computes_in_bf16, zero_stage
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import Ranks
-from pretrain.engine.footprint import rank_bytes, size
+from pretrain.engine.footprint import rank_bytes
 from pretrain.engine.optimizers import OPTIMIZERS
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.shapes import shapes_only
@@ -29,42 +21,21 @@ SHARE_OF_MEMORY = 0.5
 BUCKETS = 4
 
 
-@dataclass(frozen=True)
-class StageChoice:
-    """A ZeRO stage, and why."""
+def automatic_stage(settings: RunSettings, ranks: Ranks) -> int:
+    """Return the ZeRO stage that "auto" takes; the first rank decides for all of them.
 
-    stage: int
-    reason: str
-
-    def describe(self) -> str:
-        """Return a line for the user."""
-        return f"ZeRO stage {self.stage} ({self.reason})"
-
-
-def automatic_stage(settings: RunSettings, ranks: Ranks) -> StageChoice:
-    """Return the ZeRO stage that "auto" takes; the first rank decides for all of them."""
+    ZeRO-1 exchanges gradients and updated weights, one and a half times the traffic of stage 0 (an
+    all-reduce moves twice the gradients, a gather of the weights once more; Rajbhandari et al.
+    2019, Sec. 7), and DeepSpeed waits for the device at each of its updates. So it is chosen only
+    where it has to save memory, and for fp16, which works from stage 1 on.
+    """
     if ranks.device == "cuda" and not has_bf16(ranks):
-        return StageChoice(1, "fp16 works from stage 1 on")
-    if ranks.world_size == 1:
-        return StageChoice(0, "one rank")
+        return 1
     kind = OPTIMIZERS.get(settings.optimizer.kind)
-    if kind is not None and 1 not in kind.zero_stages:
-        return StageChoice(0, f"optimizer.kind={settings.optimizer.kind} needs it")
+    if ranks.world_size == 1 or (kind is not None and 1 not in kind.zero_stages):
+        return 0
     needed = rank_bytes(settings, {"zero_optimization": {"stage": 0}}, ranks.world_size)
-    memory = device_bytes(ranks)
-    taken = f"weights, gradients and optimizer state take {size(needed)} of {size(memory)}"
-    if needed <= SHARE_OF_MEMORY * memory:
-        return StageChoice(0, f"{taken}; stage 1 exchanges 1.5 times as much")
-    return StageChoice(1, f"at stage 0 {taken}")
-
-
-def stage_of_run(settings: RunSettings, ds_config: Mapping[str, Any], ranks: Ranks) -> StageChoice:
-    """Return the ZeRO stage of a configuration, and why it is that."""
-    stage = zero_stage(dict(ds_config))
-    if settings.engine.ds_config != AUTO:
-        return StageChoice(stage, "as engine.ds_config has it")
-    choice = automatic_stage(settings, ranks)
-    return choice if choice.stage == stage else StageChoice(stage, "as before the resume")
+    return int(needed > SHARE_OF_MEMORY * device_bytes(ranks))
 
 
 def has_bf16(ranks: Ranks) -> bool:

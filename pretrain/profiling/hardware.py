@@ -5,6 +5,7 @@ utilisation (Chowdhery et al., PaLM, arXiv:2204.02311, appendix B). For other de
 is the measured rate of a large matrix product.
 """
 
+import re
 import resource
 import time
 from dataclasses import dataclass
@@ -100,6 +101,15 @@ def measured_peak_flops(
             torch.cuda.synchronize()
         durations.append(time.perf_counter() - start)
     return 2 * rows * width * columns / min(durations[1:])
+
+
+def free_memory_bytes(root: Path = Path("/")) -> int:
+    """Return what the kernel, and the limit of a container, leave free for processes."""
+    [available] = re.findall(r"MemAvailable: *(\d+)", (root / "proc/meminfo").read_text())
+    limit, used = (root / f"sys/fs/cgroup/memory.{name}" for name in ("max", "current"))
+    if not limit.is_file() or limit.read_text().strip() == "max":
+        return int(available) * 1024
+    return min(int(available) * 1024, int(limit.read_text()) - int(used.read_text()))
 
 
 def peak_memory_bytes(device: Literal["cpu", "cuda"]) -> int:

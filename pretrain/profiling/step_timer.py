@@ -9,7 +9,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch.profiler import record_function
@@ -29,7 +29,8 @@ class Phases:
     """
 
     def __init__(self, device: Literal["cpu", "cuda"]) -> None:
-        self._clock: Clock = StreamClock() if device == "cuda" else HostClock()
+        self._clock: StreamClock | HostClock
+        self._clock = StreamClock() if device == "cuda" else HostClock()
         self._current: Phase | None = None
 
     @contextlib.contextmanager
@@ -70,19 +71,6 @@ class Phases:
     def _turn_to(self, name: Phase | None) -> None:
         self._current = name
         self._clock.turn_to(name)
-
-
-class Clock(Protocol):
-    """Measures how long each phase was the current one."""
-
-    def turn_to(self, name: Phase | None) -> None:
-        """End the current phase here and begin another, or none."""
-
-    def covers_this_stream(self) -> bool:
-        """Return whether the clock runs on the stream that is current now."""
-
-    def take_seconds(self) -> dict[str, float]:
-        """Return the seconds of each phase since the last call."""
 
 
 class HostClock:

@@ -3,22 +3,24 @@
 A start raises the first obstacle before shards are built; a dry run reports all of them.
 """
 
+import re
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from data_prep.files.errors import UserError
+from data_prep.files.quoting import quoted
 from pretrain.checkpoint.resume import finished_already, zero_stage_before
-from pretrain.config.errors import ConfigError
+from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import check_before_build, fitting_weights
 from pretrain.data.shards import check_text, existing_shards
-from pretrain.distributed.described_gpus import described_gpus
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
 from pretrain.engine.launch import check_machine, checked_settings
+from pretrain.profiling.hardware import DATASHEETS
 from pretrain.train.request import RunRequest
 
-Subject = Literal["folder", "machine", "data"]
+Checks = dict[str, Callable[[], None]]  # by what is checked, in the order of a start
 
 
 class CheckedRun(NamedTuple):
@@ -29,6 +31,16 @@ class CheckedRun(NamedTuple):
     finished: str | None  # what to say if there is nothing left to train
 
 
+def settings_of(request: RunRequest, ranks: Ranks) -> tuple[RunSettings, dict[str, Any]]:
+    """Return settings and DeepSpeed configuration of a run; "auto" keeps the stage of before.
+
+    Raises:
+        ConfigError: they do not go together.
+    """
+    stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
+    return checked_settings(request.settings, ranks, stage_before=stage_before)
+
+
 def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
     """Check all that a run needs before anything is built or loaded.
 
@@ -36,8 +48,7 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
         UserError: the run cannot start, or resume, here.
     """
     request.check_folder()
-    stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
-    settings, ds_config = checked_settings(request.settings, ranks, stage_before=stage_before)
+    settings, ds_config = settings_of(request, ranks)
     request._replace(settings=settings).check_settings()
     finished = None
     if request.beginning != "start":
@@ -55,8 +66,7 @@ def check_run(settings: RunSettings, ranks: Ranks) -> None:
     Raises:
         UserError: the run cannot start here.
     """
-    settings, ds_config = checked_settings(settings, ranks)
-    for check in _checks(settings, ds_config, ranks, is_new=True).values():
+    for check in _checks(*checked_settings(settings, ranks), ranks, is_new=True).values():
         check()
 
 
@@ -65,14 +75,19 @@ def ranks_here(count: int, on: str | None = None) -> Ranks:
 
     Args:
         count: of processes.
-        on: GPUs that the run would have instead, as `described_gpus` reads them.
+        on: number and name of GPUs that the run would have instead, such as "16xA100-SXM4-80GB".
 
     Raises:
         ConfigError: there can be no such number of them, or they are not known.
     """
     if on is not None:
-        number, gpu = described_gpus(on)
-        return Ranks(0, number, "cuda", gpu)
+        found = re.fullmatch(r"([1-9]\d{0,5}) ?x ?(.+)", on)
+        if found is None:
+            raise ConfigError(
+                f"--on {quoted(on)}: give a number of GPUs and their name, such as "
+                "16xA100-SXM4-80GB"
+            )
+        return Ranks(0, int(found[1]), "cuda", lookup(DATASHEETS, found[2], setting="--on"))
     if count < 1:
         raise ConfigError(f"--ranks {count}: give the number of processes, such as 2")
     return Ranks(0, count, "cuda" if sees_gpu() else "cpu")
@@ -94,25 +109,19 @@ def check_data(settings: RunSettings, *, is_new: bool = True) -> None:
 
 def obstacles(
     request: RunRequest, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
-) -> dict[Subject, str]:
+) -> dict[str, str]:
     """Return why a run of valid settings cannot start, or resume, here; empty: it can.
 
-    Args:
-        request: what was asked for.
-        settings: from `checked_settings`, as `ds_config`.
-        ds_config: of the run.
-        ranks: that would execute it.
+    By what is in the way: "folder", "machine" or "data". Arguments as `settings_of` returns them.
     """
 
     def check_folder() -> None:
         request.check_folder()
         request._replace(settings=settings).check_settings()
 
-    is_new = request.beginning == "start"
-    checks = _checks(settings, ds_config, ranks, is_new=is_new)
-    found: dict[Subject, str] = {}
-    every: dict[Subject, Callable[[], None]] = {"folder": check_folder, **checks}
-    for subject, check in every.items():
+    is_new, found = request.beginning == "start", {}
+    checks = {"folder": check_folder, **_checks(settings, ds_config, ranks, is_new=is_new)}
+    for subject, check in checks.items():
         try:
             check()
         except UserError as error:
@@ -122,16 +131,10 @@ def obstacles(
 
 def _checks(
     settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks, *, is_new: bool
-) -> dict[Subject, Callable[[], None]]:
-    """Return the checks of all but the folder, in the order in which a start makes them."""
-
+) -> Checks:
     def check_this_machine() -> None:
-        if ranks.gpu is not None:  # it need not be able to
-            return
-        refuse_unusable_gpus()
-        check_machine(settings, ds_config, ranks.device)
+        if ranks.gpu is None:  # else it need not be able to
+            refuse_unusable_gpus()
+            check_machine(settings, ds_config, ranks.device)
 
-    return {
-        "machine": check_this_machine,
-        "data": lambda: check_data(settings, is_new=is_new),
-    }
+    return {"machine": check_this_machine, "data": lambda: check_data(settings, is_new=is_new)}

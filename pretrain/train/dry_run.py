@@ -1,4 +1,4 @@
-"""Describes a run before it starts: size, disk, time and cost, estimated or measured."""
+"""Describes a run before it starts: size, memory, disk, time and cost, estimated or measured."""
 
 import shutil
 from collections.abc import Sequence
@@ -10,34 +10,23 @@ import torch
 from tabulate import tabulate
 
 from data_prep.shards.format import ShardSet
-from pretrain.checkpoint.resume import (
-    finished_already,
-    micro_sequences_before,
-    zero_stage_before,
-)
-from pretrain.config.ds_config import compute_type
+from pretrain.checkpoint.resume import finished_already, micro_sequences_before
+from pretrain.config.ds_config import compute_type, zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.execution import machine_of, plan_execution
-from pretrain.engine.footprint import (
-    checkpoint_bytes,
-    num_kept_checkpoints,
-    optimizer_state_bytes,
-    size,
-)
-from pretrain.engine.launch import checked_settings
-from pretrain.engine.micro_batches import MicroBatches, estimated_micro_batches
-from pretrain.engine.zero_choice import stage_of_run
+from pretrain.engine.footprint import checkpoint_bytes, needed_bytes, size
+from pretrain.engine.micro_batches import MicroBatches, estimated_micro_batches, free_bytes
 from pretrain.model.cost import parameters_by_group
-from pretrain.profiling.hardware import DATASHEETS, PeakFlops, peak_flops
+from pretrain.profiling.hardware import PeakFlops, peak_flops
 from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.schedules.layer_drop import check_sequence_draws, keep_probabilities
-from pretrain.schedules.run_thetas import last_theta, mean_theta
-from pretrain.train.checks import obstacles
+from pretrain.schedules.layer_drop import check_sequence_draws
+from pretrain.schedules.run_thetas import mean_theta
+from pretrain.train.checks import obstacles, settings_of
 from pretrain.train.measured_steps import MeasuredSteps
 from pretrain.train.recording.progress import Progress
 from pretrain.train.request import RunRequest
@@ -51,9 +40,9 @@ ASSUMED_UTILISATION = 0.4
 # with 2 layers x 32.
 LEAST_SECONDS_PER_PASS = 0.005
 
-REFERENCE_GPU = "A100-SXM4-80GB"  # for the estimate where this machine cannot execute a run
-
 MEASURES = "--dry-run --measure 60 measures it"
+
+Rows = list[tuple[str, str]]  # of the description
 
 
 class Measured(NamedTuple):
@@ -61,7 +50,7 @@ class Measured(NamedTuple):
 
     micro_batches: MicroBatches
     seconds_per_step: float
-    rows: list[tuple[str, str]]  # of the description
+    rows: Rows
 
 
 def measured_dry_run(request: RunRequest | None, seconds: float, *, show_settings: bool) -> bool:
@@ -112,33 +101,31 @@ def dry_run(
     Raises:
         ConfigError: there is no such run anywhere: its settings do not go together.
     """
-    stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
-    settings, ds_config = checked_settings(request.settings, ranks, stage_before=stage_before)
+    settings, ds_config = settings_of(request, ranks)
     refused = obstacles(request, settings, ds_config, ranks)
     if request.beginning != "start" and "folder" not in refused:
         finished = finished_already(request.folder, settings, lengthen=request.lengthen)
         if finished is not None:
             print(finished)
             return True
-    shards = None if "data" in refused else existing_shards(settings)
     if show_settings:
         print(as_json(settings))
-    rate, rows = None, []
+    rate, rows = None, [] if found is None else found.rows
     if "machine" not in refused:
         rate = _peak_of(ranks, compute_type(ds_config))
-        division = found.micro_batches if found else _estimated(request, settings, ds_config, ranks)
+        division = found.micro_batches if found else None
+        if division is None:
+            division, rows = _estimated(request, settings, ds_config, ranks)
         settings, ds_config = division.of(settings), division.filled_in(ds_config)
         check_sequence_draws(settings, ranks.world_size)
-        rows.append(("micro-batches", division.describe()))
-    stage = stage_of_run(settings, ds_config, ranks)
-    rows.append(("ZeRO stage", f"{stage.stage} ({stage.reason})"))
     steps = settings.steps if settings.hours is None else None
     if found is not None and settings.hours is not None:
         steps = max(1, int(settings.hours * SECONDS_PER_HOUR / found.seconds_per_step))
     print(describe_run(settings, ds_config, ranks.world_size, steps))
+    shards = None if "data" in refused else existing_shards(settings)
     rows += _disk_rows(settings, shards, steps, request.folder)
     if found is not None and steps is not None:
-        rows += found.rows + _time_rows(settings, ranks, steps * found.seconds_per_step)
+        rows += _time_rows(settings, ranks, steps * found.seconds_per_step)
     else:
         rows += _estimated_time_rows(settings, ranks, rate)
     print(f"\n{_in_columns(rows)}")
@@ -164,47 +151,39 @@ def describe_run(
     passes = progress.micro_batches_per_step
     full = progress.pass_flops([1] * settings.model.num_layers) * passes
     mean = progress.mean_pass_flops() * passes
-    kept = keep_probabilities(last_theta(settings), settings.model.num_layers, settings.layer_drop)
     saved = ""
     if settings.layer_drop.schedule != "none":
         saved = f"; layer drop saves {1 - mean / full:.1%} of those at full depth"
     division = f"{world_size} x {passes} x {ds_config['train_micro_batch_size_per_gpu']}"
-    if settings.batch.micro_sequences == "auto":
-        division += ", or as many passes as the device needs"
     rows = [
         ("ranks x micro-batches x sequences", division),
+        ("ZeRO stage", str(zero_stage(ds_config))),
         ("tokens per step", f"{progress.tokens_per_step:,}"),
         ("tokens in all", f"{progress.tokens_per_step * steps:,}" if steps else allowed),
         ("FLOPs per step, full depth", f"{full:.3e}"),
-        (
-            "FLOPs per step, last step",
-            f"{progress.pass_flops(kept) * passes:.3e} (expected {sum(kept):.2f} blocks)",
-        ),
         ("FLOPs in all", (f"{steps * mean:.3e}" if steps else allowed) + saved),
-        ("optimizer state per rank", size(optimizer_state_bytes(settings, ds_config, world_size))),
     ]
     return f"{table}\n\n{_in_columns(rows)}"
 
 
 def _estimated(
     request: RunRequest, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
-) -> MicroBatches:
+) -> tuple[MicroBatches, Rows]:
+    """Return the division of a step, and the memory that it takes."""
     execution = plan_execution(settings, machine_of(ds_config, ranks))
     before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
-    return estimated_micro_batches(settings, ds_config, ranks, execution, before=before)
+    found = estimated_micro_batches(settings, ds_config, ranks, execution, before=before)
+    needed = needed_bytes(settings, ds_config, ranks.world_size, execution, found.sequences)
+    memory = f"about {size(needed)} of {size(free_bytes(ranks))} free"
+    return found, [("memory per rank", memory)]
 
 
 def _disk_rows(
     settings: RunSettings, shards: ShardSet | None, steps: int | None, folder: Path
-) -> list[tuple[str, str]]:
-    """Return what a run takes on the disk, in words, and what is free where its folder is."""
-    kept, one = num_kept_checkpoints(settings), checkpoint_bytes(settings)
-    checkpoints = f"{size(one)} each"
-    if kept is not None:
-        checkpoints = f"{size(kept * one)}: {kept} are kept, of {checkpoints}"
-    if shards is None:
-        data = "to be built: 2 bytes a token of the text, 4 with over 65,536 ids"
-    else:
+) -> Rows:
+    """Return what a run takes on the disk, and what is free where its folder is."""
+    data = "to be built: 2 bytes a token of the text, 4 with over 65,536 ids"
+    if shards is not None:
         manifest = shards.manifest
         rows = sum(split.rows for split in manifest.splits.values())
         of_row = numpy.dtype(manifest.dtype).itemsize * manifest.sequence_length
@@ -214,6 +193,7 @@ def _disk_rows(
             data += f", read {passes:.3g} times"
     there = next(each for each in (folder, *folder.absolute().parents) if each.is_dir())
     free = f"{size(shutil.disk_usage(there).free)} in {there}"
+    checkpoints = f"{size(checkpoint_bytes(settings))} each"
     return [("checkpoints", checkpoints), ("shards", data), ("free", free)]
 
 
@@ -230,33 +210,27 @@ def _peak_of(ranks: Ranks, dtype: torch.dtype) -> PeakFlops:
     return PeakFlops(gpu.flops_per_second, "of the datasheet")
 
 
-def _estimated_time_rows(
-    settings: RunSettings, ranks: Ranks, rate: PeakFlops | None
-) -> list[tuple[str, str]]:
+def _estimated_time_rows(settings: RunSettings, ranks: Ranks, rate: PeakFlops | None) -> Rows:
     """Return time and cost of a run, from its mean FLOPs and the rate of a rank's device.
 
     None: this machine cannot execute it.
     """
     if settings.hours is not None:
         return _time_rows(settings, ranks, settings.hours * SECONDS_PER_HOUR)
+    if rate is None:
+        return [("time", "not known here; --on GPUS estimates it for others")]
     progress = Progress(settings, ranks.world_size)
-    used = rate or PeakFlops(DATASHEETS[REFERENCE_GPU].flops_per_second, "")
-    reachable = ASSUMED_UTILISATION * used.flops_per_second * ranks.world_size
+    reachable = ASSUMED_UTILISATION * rate.flops_per_second * ranks.world_size
     per_pass = max(progress.mean_pass_flops() / reachable, LEAST_SECONDS_PER_PASS)
     seconds = settings.steps * progress.micro_batches_per_step * per_pass
-    share = f"at {ASSUMED_UTILISATION:.0%} of the rate of"
-    if rate is None:
-        gpus = f"{ranks.world_size} {REFERENCE_GPU}"
-        about = amount(seconds, "training_seconds")
-        return [("time", f"not known here; about {about} {share} {gpus}")]
-    products = f"matrix products, {rate.flops_per_second / 1e9:,.0f} GFLOP/s"
-    why = f"{share} {products}; may be wrong by a factor of 2; {MEASURES}"
+    why = (
+        f"at {ASSUMED_UTILISATION:.0%} of the rate of matrix products, "
+        f"{rate.flops_per_second / 1e9:,.0f} GFLOP/s; may be wrong by a factor of 2; {MEASURES}"
+    )
     return [*_time_rows(settings, ranks, seconds, "about "), ("estimated", why)]
 
 
-def _time_rows(
-    settings: RunSettings, ranks: Ranks, seconds: float, about: str = ""
-) -> list[tuple[str, str]]:
+def _time_rows(settings: RunSettings, ranks: Ranks, seconds: float, about: str = "") -> Rows:
     """Return time and cost of a run: GPU hours, or hours of a machine without one."""
     time = f"{settings.hours:g} h" if settings.hours else amount(seconds, "training_seconds")
     hours = seconds / SECONDS_PER_HOUR

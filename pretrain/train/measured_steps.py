@@ -8,17 +8,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch.utils.data import Dataset
-
-from data_prep.masking import predictions_per_row
 from pretrain.config.batch import micro_sequences
 from pretrain.config.ds_config import compute_type
 from pretrain.config.settings import RunSettings
-from pretrain.data.batches import MaskedBatch, Place, TrainingBatches, batches_from
+from pretrain.data.batches import Place, TrainingBatches, batches_from
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.launch import build_engine, check_machine, checked_settings
+from pretrain.engine.random_batches import RandomBatches
 from pretrain.profiling.hardware import peak_flops, peak_memory_bytes
 from pretrain.schedules.layer_drop import at_constant_theta
 from pretrain.train.recording.progress import Progress
@@ -97,21 +94,3 @@ class MeasuredSteps:
             latest = self.metrics(1)
         count = round(seconds * latest["tokens_per_second"] / self.progress.tokens_per_step) or 1
         return count, self.metrics(count)
-
-
-class RandomBatches(Dataset[MaskedBatch]):
-    """Micro-batches of random ids, of the shape of real ones, where there are no shards yet."""
-
-    def __init__(self, settings: RunSettings, micro_sequences: int) -> None:
-        self.shape = (micro_sequences, settings.data.sequence_length)
-        self.vocabulary_size = settings.model.vocabulary_size
-        self.per_row = predictions_per_row(self.shape[1], settings.data.masked_probability)
-
-    def __getitem__(self, index: int) -> MaskedBatch:
-        """Return random ids, of which as many are predicted in each row as of a real one."""
-        generator = torch.Generator().manual_seed(index)
-        ids = torch.randint(self.vocabulary_size, self.shape, generator=generator)
-        columns = torch.rand(self.shape, generator=generator).argsort(dim=1)[:, : self.per_row]
-        row_starts = torch.arange(self.shape[0])[:, None] * self.shape[1]
-        positions = (columns.sort(dim=1).values + row_starts).flatten()
-        return MaskedBatch(ids, positions, ids.flatten()[positions])

@@ -162,8 +162,7 @@ def _execution(engine: Engine, rate: PeakFlops, ds_config: dict[str, Any]) -> di
         "execution": dataclasses.asdict(engine.execution),
         "micro_batches": dataclasses.asdict(engine.micro_batches),
         "precision": str(compute_type(ds_config)).removeprefix("torch."),
-        "zero_stage": engine.stage_choice.stage,
-        "zero_stage_reason": engine.stage_choice.reason,
+        "zero_stage": engine.zero_stage,
     }
 
 

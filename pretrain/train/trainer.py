@@ -1,7 +1,6 @@
 """The training loop of one launch: steps, evaluation, checkpoints, rewinds, end."""
 
 import faulthandler
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,8 @@ import torch
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
+from pretrain.checkpoint.folders import newest_sound_checkpoint
 from pretrain.checkpoint.format import Checkpoint
-from pretrain.checkpoint.resume import find_checkpoint
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import AnomalyError, ConfigError
@@ -183,7 +182,7 @@ class Trainer:
 
     def _checkpoint_to_rewind_to(self) -> Path:
         folder = self.record.folder
-        checkpoint = find_checkpoint(folder)
+        checkpoint = newest_sound_checkpoint(folder)
         if checkpoint is None:  # the disk was full when the run began
             raise AnomalyError(
                 "there is no checkpoint to rewind to; free space for one, and start again without "
@@ -290,5 +289,3 @@ class Trainer:
             }
         )
         print(f"finished: {self.progress.describe()}; run folder {self.record.folder}")
-        if (warning := self.progress.worse_than_guessing()) is not None:
-            print(warning, file=sys.stderr)

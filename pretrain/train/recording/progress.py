@@ -4,15 +4,14 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from pretrain.config.batch import micro_sequences
-from pretrain.config.errors import ConfigError
-from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
+from pretrain.config.settings import RunSettings
 from pretrain.data.batches import predictions_per_batch
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.model.cost import training_cost
@@ -24,23 +23,19 @@ from pretrain.schedules.layer_drop import SequenceDraw, kept_shares
 from pretrain.schedules.run_thetas import thetas_of_run
 from pretrain.schedules.step_plan import Schedule, StepPlan
 from pretrain.stability.detector import WatchState
-from pretrain.train.recording.loss_parts import LossParts, mean_parts
-
-Count = Annotated[int, Field(ge=0)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass
 class Counters:
     """The state of a resumed run besides weights and optimizer; the fields of a checkpoint."""
 
-    step: Count = 0  # number of finished steps: the last one, counted from 1
-    training_seconds: Amount = 0.0  # without evaluation and checkpoints
-    flops: Amount = 0.0  # of the blocks that ran
-    expected_flops: Amount = 0.0  # by the keep probabilities
-    full_depth_flops: Amount = 0.0  # had every block run
-    skipped_steps: Count = 0  # fp16 overflows, and gradients that were not finite
-    left_out_steps: Count = 0  # whose sequences are left out after an anomaly
+    step: int = 0  # number of finished steps: the last one, counted from 1
+    training_seconds: float = 0.0  # without evaluation and checkpoints
+    flops: float = 0.0  # of the blocks that ran
+    expected_flops: float = 0.0  # by the keep probabilities
+    full_depth_flops: float = 0.0  # had every block run
+    skipped_steps: int = 0  # fp16 overflows, and gradients that were not finite
+    left_out_steps: int = 0  # whose sequences are left out after an anomaly
     held_out_losses: list[float] = field(default_factory=list)
     # Of the last step that was taken and not left out:
     theta: float = 1.0
@@ -49,13 +44,13 @@ class Counters:
     # Since the last line of metrics:
     losses: list[float] = field(default_factory=list)
     parts_since_log: dict[str, list[float]] = field(default_factory=dict)  # total, number per rank
-    seconds_since_log: Amount = 0.0
+    seconds_since_log: float = 0.0
     waited_seconds_since_log: float | None = None  # of these, for a processor
     phase_seconds_since_log: dict[str, float] = field(default_factory=dict)  # of these
     payload_bytes_since_log: dict[str, int] = field(default_factory=dict)  # by collective
-    flops_since_log: Amount = 0.0
-    steps_since_log: Count = 0
-    micro_batches_since_log: Count = 0  # of a rank; their number per step depends on that of ranks
+    flops_since_log: float = 0.0
+    steps_since_log: int = 0
+    micro_batches_since_log: int = 0  # of a rank; their number per step depends on that of ranks
     kept_since_log: list[float] = field(default_factory=list)  # per block
 
 
@@ -78,7 +73,7 @@ class Progress:
         )
         self._unfetched: list[Tensor] = []
         self._unfetched_norm: Any = None
-        self._parts = LossParts()
+        self._unfetched_parts: dict[str, Tensor] = {}  # [2] each: total, number
 
     @property
     def step(self) -> int:
@@ -86,28 +81,12 @@ class Progress:
         return self.counters.step
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue with the counters and the horizon of a checkpoint.
-
-        Raises:
-            ConfigError: they are not what `state` gives.
-        """
-        try:
-            self.counters = TypeAdapter(Counters).validate_python(state)
-            segment = TypeAdapter(ScheduleSegment).validate_python(state.get("horizon"))
-            self.schedule.horizon.load(segment)
-            self.schedule.horizon.lengthen(self.counters.step, self.counters.training_seconds)
-            self.watch = TypeAdapter(WatchState).validate_python(state.get("watch", {}))
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ConfigError(
-                f"the counters of this checkpoint are not what was saved: {first['loc']}: "
-                f"{first['msg']}"
-            ) from None
-        if len(self.counters.kept_since_log) != self.settings.model.num_layers:
-            raise ConfigError(
-                f"the counters of this checkpoint are of {len(self.counters.kept_since_log)} "
-                f"blocks, model.num_layers={self.settings.model.num_layers}"
-            )
+        """Continue with the counters and the horizon of a checkpoint, as `state` gave them."""
+        self.counters = TypeAdapter(Counters).validate_python(state)
+        segment = TypeAdapter(ScheduleSegment).validate_python(state["horizon"])
+        self.schedule.horizon.load(segment)
+        self.schedule.horizon.lengthen(self.counters.step, self.counters.training_seconds)
+        self.watch = TypeAdapter(WatchState).validate_python(state.get("watch", {}))
 
     def state(self) -> dict[str, Any]:
         """Return what `load` reads."""
@@ -143,7 +122,8 @@ class Progress:
         counters.micro_batches_since_log += len(plan.branch_scales)
         self._unfetched.append(result.losses.mean())
         self._unfetched_norm = result.gradient_norm
-        self._parts.add(result.parts)
+        for name, sums in result.parts.items():
+            self._unfetched_parts[name] = self._unfetched_parts.get(name, 0) + sums
 
     def leave_step_out(self, plan: StepPlan) -> None:
         """Count a step whose rows are skipped: the schedules advance, nothing is computed."""
@@ -182,8 +162,13 @@ class Progress:
         self.counters.losses += mean_over_ranks(torch.stack(self._unfetched))
         norm = self._unfetched_norm
         self.counters.gradient_norm = None if norm is None else float(norm)
-        self._unfetched, self._unfetched_norm = [], None
-        self._parts.fetch_into(self.counters.parts_since_log, mean_over_ranks)
+        parts, totals = self._unfetched_parts, self.counters.parts_since_log
+        if parts:
+            numbers = iter(mean_over_ranks(torch.cat(list(parts.values()))))
+            for name, total, number in zip(parts, numbers, numbers, strict=True):
+                before = totals.get(name, [0.0, 0.0])
+                totals[name] = [before[0] + total, before[1] + number]
+        self._unfetched, self._unfetched_norm, self._unfetched_parts = [], None, {}
 
     def take_metrics(
         self, plan: StepPlan, rate: PeakFlops, peak_memory_bytes: int
@@ -196,12 +181,14 @@ class Progress:
             peak_memory_bytes: of the first rank, since the start.
         """
         counters = self.counters
+        sums = counters.parts_since_log.items()
+        parts = {name: total / number if number else 0.0 for name, (total, number) in sums}
         metrics = {
             **self._totals(),
             "expected_flops": counters.expected_flops,
             "full_depth_flops": counters.full_depth_flops,
             "loss": sum(counters.losses) / len(counters.losses),
-            **mean_parts(counters.parts_since_log),
+            **({"parts": parts} if parts else {}),
             "learning_rate": plan.learning_rate,
             "gradient_norm": counters.gradient_norm,
             **self._speed(rate),
@@ -245,18 +232,6 @@ class Progress:
         return (
             f"{self.step:,} steps, {self.step * self.tokens_per_step:,} tokens, {minutes} min "
             f"{seconds} s of training, held-out loss {self.counters.held_out_losses[-1]:.4f}"
-        )
-
-    def worse_than_guessing(self) -> str | None:
-        """Return a warning if words are predicted worse than by guessing among all of them."""
-        model, loss = self.settings.model, self.counters.held_out_losses[-1]
-        guessing = math.log(model.vocabulary_size)
-        if self.settings.objective != DEFAULT_OBJECTIVE or loss <= guessing:
-            return None
-        return (
-            f"warning: the held-out loss of {loss:,.2f} is above {guessing:.2f}, that of guessing "
-            f"among {model.vocabulary_size:,} words: the run has diverged; train again with a "
-            f"learning_rate.peak below {self.settings.learning_rate.peak:g}"
         )
 
     def pass_flops(self, kept: Sequence[float]) -> float:

@@ -5,7 +5,6 @@ Nothing here names the machine or the user: variables come from a literal list.
 
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -66,10 +65,6 @@ def versions() -> dict[str, str]:
         found["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
         nccl = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
         found["nccl"] = ".".join(map(str, nccl))
-        driver = Path("/proc/driver/nvidia/version")
-        number = re.search(r"Module\s+([\d.]+)", driver.read_text()) if driver.is_file() else None
-        if number is not None:
-            found["driver"] = number[1]
     return found
 
 
@@ -77,19 +72,16 @@ def code(checkout: Path = CHECKOUT) -> dict[str, str]:
     """Return the commit of the code, with "-dirty" where tracked files were changed, and which."""
     try:
         # An installed copy can lie in the checkout of something else, whose commit is unrelated.
-        tracked = _git(checkout, "ls-files", "--error-unmatch", OWN_FILE)
-        found = _git(checkout, "describe", "--always", "--dirty")
+        _git(checkout, "ls-files", "--error-unmatch", OWN_FILE)
+        commit = _git(checkout, "describe", "--always", "--dirty")
         changes = _git(checkout, "diff", "--stat", "--no-color", "--no-ext-diff", "HEAD")
     except FileNotFoundError:
         return {"commit": "unknown: git is not installed"}
     except subprocess.TimeoutExpired:
         return {"commit": "unknown: git does not answer"}
-    if "dubious ownership" in tracked.stderr:
-        hint = f"git config --global --add safe.directory {checkout}"
-        return {"commit": f"unknown: git needs {hint}"}
-    if tracked.returncode or found.returncode:
-        return {"commit": "unknown: not a git checkout"}
-    return {"commit": found.stdout.strip(), "uncommitted": changes.stdout.rstrip()}
+    except subprocess.CalledProcessError as error:
+        return {"commit": f"unknown: {(error.stderr.splitlines() or ['git fails'])[0]}"}
+    return {"commit": commit.strip(), "uncommitted": changes.rstrip()}
 
 
 def num_hosts(world_size: int, variables: Mapping[str, str] = os.environ) -> int:
@@ -106,8 +98,8 @@ def processor() -> str:
     return f"{names[0]} x {len(names)}" if names else platform.processor() or "CPU"
 
 
-def _git(checkout: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run git without taking its lock: a commit of the user's must not fail because of a run."""
+def _git(checkout: Path, *words: str) -> str:
+    """Return what git prints, without its lock: a run must not let a commit of the user fail."""
     command = ("git", "--no-optional-locks", "-c", "core.quotePath=false", "-C", str(checkout))
     return subprocess.run(
         [*command, *words],
@@ -115,5 +107,5 @@ def _git(checkout: Path, *words: str) -> "subprocess.CompletedProcess[str]":
         text=True,
         errors="replace",
         timeout=GIT_SECONDS,
-        check=False,
-    )
+        check=True,
+    ).stdout

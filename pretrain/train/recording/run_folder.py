@@ -26,7 +26,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.train.recording.metric_files import MetricFile
 from pretrain.train.recording.provenance import environment
-from pretrain.train.recording.scalars import Scalars
+from pretrain.train.recording.scalars import scalars_of_evaluation, scalars_of_metrics
 from pretrain.train.recording.tensorboard import Curves
 from pretrain.train.recording.wandb_sync import WandbSync
 
@@ -43,7 +43,6 @@ class RunRecord:
         self.folder = folder
         self._metrics = MetricFile(folder / "metrics.jsonl")
         self._evaluations = MetricFile(folder / "evals.jsonl")
-        self._scalars: Scalars | None = None
         self._curves: Curves | None = None
         self._wandb: WandbSync | None = None
         self._lock: TextIO | None = None
@@ -108,7 +107,7 @@ class RunRecord:
             if "wandb" in settings.loggers:
                 self._wandb = WandbSync(self.folder, settings)
             if settings.loggers:
-                self._scalars = Scalars(settings, launch)
+                self._settings = settings
                 self._curves = Curves(self.folder, settings)
             self.discard_after(step)
         except OSError as error:
@@ -124,14 +123,14 @@ class RunRecord:
     def log(self, metrics: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl and TensorBoard."""
         self._metrics.append(metrics)
-        if self._scalars is not None and self._curves is not None:
-            self._curves.show(metrics["step"], self._scalars.of_metrics(metrics))
+        if self._curves is not None:
+            self._curves.show(metrics["step"], scalars_of_metrics(metrics, self._settings))
 
     def log_evaluation(self, evaluation: dict[str, Any]) -> None:
         """Append a line to evals.jsonl and TensorBoard."""
         self._evaluations.append(evaluation)
-        if self._scalars is not None and self._curves is not None:
-            self._curves.show(evaluation["step"], self._scalars.of_evaluation(evaluation))
+        if self._curves is not None:
+            self._curves.show(evaluation["step"], scalars_of_evaluation(evaluation))
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write result.json: the run is complete.
@@ -145,8 +144,6 @@ class RunRecord:
             save_text(self.folder / RESULT_FILE, json.dumps(result, indent=1) + "\n")
         except OSError as error:
             raise self._cannot_be_written(error) from None
-        if self._curves is not None:
-            self._curves.finish()
         self.close()
 
     def close(self) -> None:

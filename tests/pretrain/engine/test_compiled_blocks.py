@@ -11,8 +11,8 @@ from pretrain.config.ds_config import read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks, start_ranks
-from pretrain.engine import compile_check, execution
-from pretrain.engine.compile_check import missing_for_compiling, problem_of_compiling
+from pretrain.engine import execution
+from pretrain.engine.compile_check import problem_of_compiling
 from pretrain.engine.execution import build_model
 from pretrain.kernels import cross_entropy
 from pretrain.model.blocks import Block
@@ -135,23 +135,20 @@ def on_a_gpu_in_name(monkeypatch):
     monkeypatch.setattr(execution, "_compiles_blocks", lambda *_: True)
 
 
-def test_blocks_that_cannot_be_compiled_run_without_and_say_what_to_install(monkeypatch):
+def test_blocks_that_cannot_be_compiled_run_without_and_say_why(monkeypatch):
     """What Triton raises without Python.h, deep in the chain of torch's own errors."""
 
     def backend(graph, inputs):
         raise subprocess.CalledProcessError(1, ["/usr/bin/gcc", "main.c"])
 
     compile_with(monkeypatch, backend)
-    on_a_gpu_in_name(monkeypatch)
-    monkeypatch.setattr(compile_check, "missing_for_compiling", lambda _: None)
-    found = build_model(load_settings("tiny_cpu", []), {}, ALONE)
+    with monkeypatch.context() as patched:
+        on_a_gpu_in_name(patched)
+        found = build_model(load_settings("tiny_cpu", []), {}, ALONE)
     assert not found.execution.compiles_blocks
     assert "blocks not compiled: CalledProcessError: Command" in found.execution.describe()
     loss_and_gradients(found, [1.2, 1.0])
-    monkeypatch.setattr(compile_check, "missing_for_compiling", lambda _: "install python3-dev")
-    found = build_model(load_settings("tiny_cpu", []), {}, ALONE)
-    assert found.execution.compile_problem == "install python3-dev"
-    with pytest.raises(ConfigError, match="compile_blocks='on' .*: install python3-dev; leave it"):
+    with pytest.raises(ConfigError, match="compile_blocks='on' .*: CalledProcess.*; leave it"):
         build_model(load_settings("tiny_cpu", list(ON)), {}, ALONE)
 
 
@@ -174,7 +171,7 @@ def test_torch_without_a_compiler_is_noticed_at_the_start(monkeypatch):
         found = problem_of_compiling(
             load_settings("tiny_cpu", []), ExecutionPlan(compiles_blocks=True), {}, "cpu"
         )
-    assert found == "there is no no-such-compiler on the PATH: install the package g++"
+    assert "no-such-compiler" in found or "No working C++ compiler" in found
 
 
 @pytest.mark.parametrize("name", ["zero0_fp32", "zero0_bf16_autocast", "zero1_bf16", "zero1_fp16"])
@@ -190,24 +187,3 @@ def test_the_check_compiles_what_the_run_compiles_and_leaves_no_trace(graphs, na
     assert torch.equal(torch.get_rng_state(), state)
     assert problem_of_compiling(settings, plan, config, "cpu") is None
     assert len(graphs) == 4  # compiled again: nothing was left
-
-
-def test_what_a_compiler_lacks_is_named_with_the_package(tmp_path):
-    gcc, headers = tmp_path / "bin" / "gcc", tmp_path / "include"
-    gcc.parent.mkdir()
-    headers.mkdir()
-
-    def missing(**environment):
-        return missing_for_compiling("cuda", environment=environment, headers=headers)
-
-    path = str(gcc.parent)
-    assert missing(PATH=path) == "there is no gcc on the PATH: install the package gcc"
-    gcc.touch(mode=0o755)
-    assert missing(PATH=path).endswith(
-        "no Python.h: install the package python3-dev (python3-devel)"
-    )
-    assert "no icc on the PATH" in missing(PATH=path, CC="icc")
-    (headers / "Python.h").touch()
-    assert missing(PATH=path) is None
-    assert missing(PATH="/nowhere", CC=str(gcc)) is None
-    assert missing_for_compiling("cpu", environment={"PATH": path}, headers=headers) is not None

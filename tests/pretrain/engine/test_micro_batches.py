@@ -10,14 +10,15 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine import micro_batches
-from pretrain.engine.footprint import pass_bytes, rank_bytes
+from pretrain.engine.footprint import needed_bytes, rank_bytes
 from pretrain.engine.micro_batches import (
     SHARE,
-    PassTrial,
+    MicroBatches,
     choose_micro_batches,
     estimated_micro_batches,
-    full_batch,
+    pass_fits,
 )
+from pretrain.engine.random_batches import RandomBatches
 from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.catalog import build_objective
@@ -25,7 +26,6 @@ from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.profiling.hardware import HALF, Gpu
 from tests.faults.comparison import differences
 from tests.pretrain.conftest import lines
-from tests.selection import mostly_slow
 
 WORDS = ("--batch.global_sequences", "24", "--batch.micro_sequences", "auto")
 ALONE = Ranks(0, 1, "cpu")
@@ -77,10 +77,8 @@ def chosen(monkeypatch):
 @pytest.mark.parametrize("name", ["zero0_fp32", "zero1_fp16", "zero2_bf16", "zero0_bf16_autocast"])
 @pytest.mark.parametrize("drop", [(), ("--layer_drop.schedule", "progressive")])
 def test_a_rank_that_runs_out_of_memory_tries_the_next_divisor(chosen, name, drop):
-    found = chosen(7, *drop, name=name)
+    assert chosen(7, *drop, name=name) == MicroBatches(6, per_step=4)
     assert LimitedModel.tried == (24, 12, 8, 6)
-    assert (found.sequences, found.per_step) == (6, 4)
-    assert found.reason.startswith("the most that fit")
 
 
 def test_a_pass_that_failed_holds_nothing_afterwards():
@@ -98,7 +96,7 @@ def test_a_pass_that_failed_holds_nothing_afterwards():
     model.register_forward_pre_hook(fail)
     gc.disable()
     try:
-        assert not PassTrial(model, settings, config, ALONE).fits(1)
+        assert not pass_fits(1, model, settings, config, ALONE)
     finally:
         gc.enable()
     assert held[0]() is None
@@ -110,20 +108,28 @@ def test_a_pass_that_failed_holds_nothing_afterwards():
 )
 def test_a_pass_leaves_room_for_a_margin_and_the_optimizer(monkeypatch, name, world_size, numbers):
     """Moments and the copy that is exchanged; a stage that divides weights takes less than both."""
-    monkeypatch.setattr(micro_batches, "_free_bytes", lambda ranks: 10**9)
+    reserved, empty = [], torch.empty
+
+    def noted(*size, **options):
+        if options.get("dtype") is not torch.uint8:
+            return empty(*size, **options)
+        reserved.extend(size)
+        return empty(1)
+
+    monkeypatch.setattr(micro_batches, "free_bytes", lambda ranks: 10**9)
+    monkeypatch.setattr(micro_batches.torch, "empty", noted)
     settings, config = case(name=name)
     model = MaskedLanguageModel(settings.model)
+    assert pass_fits(1, model, settings, config, Ranks(0, world_size, "cpu"))
     parameters = sum(one.numel() for one in model.parameters())
-    trial = PassTrial(model, settings, config, Ranks(0, world_size, "cpu"))
-    assert trial.reserve() == int((1 - SHARE) * 10**9) + 4 * numbers * parameters
+    assert reserved == [int((1 - SHARE) * 10**9) + 4 * numbers * parameters]
 
 
 def test_a_gpu_gets_no_more_tokens_than_it_can_use():
     settings, config = case("--batch.global_sequences", "32768")
     ranks = Ranks(0, 1, "cuda", Gpu(1e12, HALF, 2**40))
     found = estimated_micro_batches(settings, config, ranks, PLAIN)
-    assert (found.sequences, found.per_step) == (2048, 16)  # 65,536 tokens of rows of 32
-    assert found.reason.startswith("the most that fit, up to 65,536 tokens")
+    assert found == MicroBatches(2048, per_step=16)  # 65,536 tokens of rows of 32
 
 
 def test_a_row_that_does_not_fit_is_refused_with_what_to_do(chosen):
@@ -140,20 +146,15 @@ def test_a_cpu_takes_its_share_without_a_trial_where_it_fits(monkeypatch):
     settings, config = case()
     model = LimitedModel(settings.model)  # a pass would fail
     assert choose_micro_batches(model, settings, config, ALONE).sequences == 24
-    needed = rank_bytes(settings, config, 1) + pass_bytes(settings, config, PLAIN, 3)
-    monkeypatch.setattr(micro_batches, "free_memory_bytes", lambda root: int(needed / SHARE) + 1)
+    needed = needed_bytes(settings, config, 1, PLAIN, 3)
+    monkeypatch.setattr(micro_batches, "free_memory_bytes", lambda: int(needed / SHARE) + 1)
     found = choose_micro_batches(model, settings, config, ALONE)
-    assert (found.sequences, found.per_step) == (3, 8)
+    assert found == MicroBatches(3, per_step=8)
 
 
-def test_a_number_that_is_given_is_taken(chosen):
-    found = chosen(0, "--batch.micro_sequences", "3")
-    assert (found.sequences, found.per_step, found.reason) == (3, 8, "as set")
-
-
-def test_a_resume_keeps_the_number_of_before_and_says_so(chosen):
-    found = chosen(24, before=6)
-    assert (found.sequences, found.per_step, found.reason) == (6, 4, "as before the resume")
+def test_a_number_that_is_given_or_of_before_a_resume_is_taken_without_a_trial(chosen):
+    assert chosen(0, "--batch.micro_sequences", "3") == MicroBatches(3, per_step=8)
+    assert chosen(24, before=6) == MicroBatches(6, per_step=4)
     assert LimitedModel.tried == ()
     other_ranks = estimated_micro_batches(*case(), ALONE, PLAIN, before=7)
     assert other_ranks.sequences == 24
@@ -184,37 +185,25 @@ def test_the_estimate_is_within_a_third_of_what_autograd_keeps(attention, words)
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = model(*full_batch(settings, 8))
+        loss = model(*RandomBatches(settings, 8)[0])
     assert loss.isfinite()
-    expected = pytest.approx(sum(storages.values()), rel=1 / 3)
-    assert pass_bytes(settings, config, execution, 8) == expected
+    found = needed_bytes(settings, config, 1, execution, 8) - rank_bytes(settings, config, 1)
+    assert found == pytest.approx(sum(storages.values()), rel=1 / 3)
 
 
-def trained(command, folder, number, rows, *words, ranks=1):
-    """Train on ranks with so little memory, and return the run folder."""
-    words = [
-        *command.words("--run-folder", folder, "--batch.global_sequences", 24, "--steps", 6),
-        *("--batch.micro_sequences", number, "--model.dropout", 0.1, *words),
-        *("--log_every_steps", 1, "--layer_drop.schedule", "constant"),
-    ]
-    status, _, errors = command.run(words, module=PROGRAM, ranks=ranks, ROWS_OF_RANKS=rows)
-    assert status == 0, errors[-3000:]
-    return folder
-
-
-PROGRAM = "tests.pretrain.engine.limited_gpu"
-
-
-@pytest.mark.parametrize("name", mostly_slow(["zero2_fp32", "zero3_bf16"], "one more stage"))
-def test_ranks_take_what_fits_on_all_and_train_as_with_that_number(command, tmp_path, name):
+@pytest.mark.ranks
+def test_ranks_take_what_fits_on_all_and_train_as_with_that_number(command, tmp_path):
     """Bit for bit: dropout, layer drop, order and weights; one rank is short of memory."""
-    words = ("--engine.ds_config", name)
-    found = trained(command, tmp_path / "auto", "auto", "6 3", *words, ranks=2)
-    given = trained(command, tmp_path / "given", "3", "12 12", *words, ranks=2)
+    found, given = tmp_path / "auto", tmp_path / "given"
+    for folder, number, rows in ((found, "auto", "6 3"), (given, 3, "12 12")):
+        words = ("--batch.global_sequences", 24, "--batch.micro_sequences", number, "--steps", 6)
+        words += ("--engine.ds_config", "zero3_bf16", "--model.dropout", 0.1)
+        words += ("--log_every_steps", 1, "--layer_drop.schedule", "constant")
+        module = "tests.pretrain.engine.limited_gpu"
+        command.train(folder, *words, module=module, ranks=2, ROWS_OF_RANKS=rows)
     assert differences(found, given) == []
     launch = lines(found, "launches.jsonl")[0]["micro_batches"]
     assert (launch["sequences"], launch["per_step"]) == (3, 4)
-    assert launch["reason"].startswith("the most that fit")
     filled = [json.loads((run / "ds_config.json").read_text()) for run in (found, given)]
     assert filled[0] == filled[1]
     assert json.loads((found / "run.json").read_text())["batch"]["micro_sequences"] == "auto"

@@ -10,14 +10,9 @@ from pretrain.checkpoint.resume import zero_stage_before
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine import zero_choice
-from pretrain.engine.footprint import optimizer_state_bytes, rank_bytes
+from pretrain.engine.footprint import rank_bytes
 from pretrain.engine.launch import checked_settings
-from pretrain.engine.zero_choice import (
-    automatic_stage,
-    device_bytes,
-    stage_of_run,
-    with_fitted_buckets,
-)
+from pretrain.engine.zero_choice import automatic_stage, device_bytes, with_fitted_buckets
 from tests.pretrain.engine import training_case as case
 
 GIB = 2**30
@@ -58,8 +53,7 @@ def test_a_rank_holds_16_bytes_a_parameter_and_what_is_exchanged():
     assert rank_bytes(settings, stage_config(0), 1) == 16 * number  # 4 + 4 + 8
     assert rank_bytes(settings, stage_config(0), 2) == 20 * number
     # fp32 weights and both moments are divided; the weights that compute and their gradients not
-    divided = optimizer_state_bytes(settings, stage_config(1), 2)
-    assert divided == 6 * number
+    divided = 6 * number
     found = rank_bytes(settings, stage_config(1, reduce_bucket_size=100), 2)
     assert found == 8 * number + divided + 4 * 100
     half = {**stage_config(2, reduce_bucket_size=100), "fp16": {"enabled": True}}
@@ -70,11 +64,9 @@ def test_several_gpus_take_stage_0_where_the_model_fits_into_half_the_memory(on_
     settings = load_settings("tupe_r", BASE)
     needed = rank_bytes(settings, stage_config(0), 8)
     on_gpus(*[2 * needed] * 8)
-    choice = automatic_stage(settings, ranks_of(8))
-    assert choice.stage == 0 and "state take " in choice.reason and "GiB of 3." in choice.reason
+    assert automatic_stage(settings, ranks_of(8)) == 0
     on_gpus(*[2 * needed - 2] * 8)
-    choice = automatic_stage(settings, ranks_of(8))
-    assert choice.stage == 1 and choice.describe().startswith("ZeRO stage 1 (at stage 0 weights")
+    assert automatic_stage(settings, ranks_of(8)) == 1
 
 
 def test_the_smallest_gpu_that_gets_a_rank_decides(on_gpus):
@@ -88,15 +80,13 @@ def test_the_smallest_gpu_that_gets_a_rank_decides(on_gpus):
 def test_one_rank_muon_and_fp16_have_no_choice(on_gpus, monkeypatch):
     on_gpus(1, 1)
     settings = load_settings("tupe_r", ())
-    assert automatic_stage(settings, ranks_of(2)).stage == 1
-    assert automatic_stage(settings, ranks_of(1)).stage == 0
+    assert automatic_stage(settings, ranks_of(2)) == 1
+    assert automatic_stage(settings, ranks_of(1)) == 0
     muon = load_settings("tupe_r", ("--optimizer.kind", "muon"))
-    assert automatic_stage(muon, ranks_of(2)).stage == 0
+    assert automatic_stage(muon, ranks_of(2)) == 0
     monkeypatch.setattr(zero_choice, "computes_in_bf16", lambda device: False)
     on_gpus(80 * GIB, 80 * GIB)
-    for count in (1, 2):
-        choice = automatic_stage(settings, ranks_of(count))
-        assert choice.stage == 1 and "fp16" in choice.reason
+    assert [automatic_stage(settings, ranks_of(count)) for count in (1, 2)] == [1, 1]
 
 
 def test_ranks_on_a_cpu_take_it_too_and_a_resumed_run_keeps_its_stage(tmp_path):
@@ -104,24 +94,11 @@ def test_ranks_on_a_cpu_take_it_too_and_a_resumed_run_keeps_its_stage(tmp_path):
     assert settings.engine.ds_config == "auto"
     _, new = checked_settings(settings, ranks)
     assert new["zero_optimization"] == {"stage": 0}
-    assert stage_of_run(settings, new, ranks).reason.startswith("weights, gradients and")
     (tmp_path / "ds_config.json").write_text(json.dumps(stage_config(1)))
     before = zero_stage_before(tmp_path)
     _, resumed = checked_settings(settings, ranks, stage_before=before)
     assert resumed["zero_optimization"]["stage"] == before == 1
-    assert stage_of_run(settings, resumed, ranks).reason == "as before the resume"
-    given = case.case_settings("--engine.ds_config", "zero2_fp32")
-    _, config = checked_settings(given, ranks, stage_before=2)
-    assert stage_of_run(given, config, ranks).describe() == (
-        "ZeRO stage 2 (as engine.ds_config has it)"
-    )
-
-
-@pytest.mark.parametrize("zero", [[1], {"stage": "1"}, {"stage": True}])
-def test_a_folder_that_holds_no_stage_has_none(zero, tmp_path):
-    assert zero_stage_before(tmp_path) is None
-    (tmp_path / "ds_config.json").write_text(json.dumps({"zero_optimization": zero}))
-    assert zero_stage_before(tmp_path) is None
+    assert zero_stage_before(tmp_path / "nowhere") is None
 
 
 def test_buckets_are_a_quarter_of_the_model_but_hold_every_parameter():
