@@ -68,8 +68,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--on",
         metavar="GPUS",
-        help="with --dry-run: on these GPUs, such as 16xA100-SXM4-80GB, or 8x48GB:180 by memory "
-        "and dense bf16 TFLOP/s",
+        help="with --dry-run: on these GPUs, such as 16xA100-SXM4-80GB",
     )
     parser.add_argument(
         "--measure",

@@ -89,7 +89,7 @@ def cut(run, step):
 @pytest.mark.parametrize(
     "positions",
     mostly_slow(
-        ["shaw", "tupe-a-table", "tupe-r-parametric", "t5", "alibi", "rope", "nope"],
+        ["shaw", "tupe-a-table", "alibi", "rope"],
         "further encodings",
     ),
 )

@@ -137,11 +137,6 @@ def flip(file):
     file.write_bytes(content)
 
 
-def inflate(content):
-    content["shapes"]["table"] = [10**15]
-    content["parts"]["part_00002.safetensors"]["pieces"]["table"] = [13, 10**15 - 13]
-
-
 DAMAGES = {
     "a flipped bit": (
         lambda folder: flip(folder / "part_00001.safetensors"),
@@ -149,11 +144,11 @@ DAMAGES = {
     ),
     "a cut file": (
         lambda folder: (folder / "part_00002.safetensors").write_bytes(b"1234"),
-        "part_00002.safetensors has 4 bytes instead of",
+        "part_00002.safetensors has another sha256",
     ),
     "a missing file": (
         lambda folder: (folder / "part_00000.safetensors").unlink(),
-        "part_00000.safetensors is missing",
+        "part_00000.safetensors cannot be read: No such file",
     ),
     "no description": (
         lambda folder: (folder / "checkpoint.json").unlink(),
@@ -173,60 +168,9 @@ DAMAGES = {
         lambda folder: reseal(folder, lambda content: content["parts"].popitem()),
         "its files do not hold",
     ),
-    "a file elsewhere": (
-        lambda folder: reseal(
-            folder,
-            lambda content: content["parts"].update(
-                {"../x.safetensors": content["parts"].pop("part_00001.safetensors")}
-            ),
-        ),
-        "names the file '../x.safetensors'",
-    ),
-    "a piece before the beginning": (
-        lambda folder: reseal(
-            folder,
-            lambda content: content["parts"]["part_00001.safetensors"]["pieces"].update(
-                table=[-1, 6]
-            ),
-        ),
-        "puts table",
-    ),
-    "a parameter whose state is not named": (
-        lambda folder: reseal(folder, lambda content: content["optimizer_state"].pop("table")),
-        "does not name the optimizer state of every parameter",
-    ),
-    "a name that is no name": (
-        lambda folder: reseal(
-            folder, lambda content: content["optimizer_state"].update(table=["a\nb"])
-        ),
-        "optimizer_state",
-    ),
-    "more state than the files hold": (
-        lambda folder: reseal(
-            folder,
-            lambda content: content["optimizer_state"].update(table=[f"m{n}" for n in range(99)]),
-        ),
-        "is too small for its description",
-    ),
-    "a size that no memory holds": (
-        lambda folder: reseal(folder, inflate),
-        "is too small for its description",
-    ),
-    "a negative shape": (
-        lambda folder: reseal(folder, lambda content: content["shapes"].update(table=[-5, -4])),
-        "shapes",
-    ),
     "the name of another step": (
         lambda folder: reseal(folder, lambda content: content.update(step=9)),
-        "it is of step 9 and of step 10 at once",
-    ),
-    "counters of another step": (
-        lambda folder: reseal(folder, lambda content: content.update(progress={"step": -5})),
-        "it is of step 10 and of step -5 at once",
-    ),
-    "counters of a step that is no number": (
-        lambda folder: reseal(folder, lambda content: content.update(progress={"step": [10]})),
-        "it is of step 10 and of step [10] at once",
+        "it is the checkpoint of step 9",
     ),
     "deep nesting": (
         lambda folder: (folder / "checkpoint.json").write_text("[" * 100_000),
@@ -236,7 +180,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", list(DAMAGES))
-def test_a_damaged_checkpoint_is_refused_saying_how_and_the_one_before_is_taken(damage, tmp_path):
+def test_a_damaged_checkpoint_is_refused_saying_how_and_the_one_before_is_taken(
+    damage, tmp_path, capsys
+):
     spoil, complaint = DAMAGES[damage]
     older, newer = write(tmp_path, 5), write(tmp_path, 10)
     spoil(newer)
@@ -244,29 +190,34 @@ def test_a_damaged_checkpoint_is_refused_saying_how_and_the_one_before_is_taken(
         load_weights(newer)
     assert complaint in str(refusal.value)
     assert len(str(refusal.value).splitlines()) == 1
-    found, complaints = newest_sound_checkpoint(tmp_path)
-    assert found == older
-    assert [str(complaint) for complaint in complaints] == [str(refusal.value)]
+    if damage == "a gap":  # which no damage to a file leaves: it is seen when it is read
+        return
+    assert newest_sound_checkpoint(tmp_path) == older
+    assert capsys.readouterr().err == (
+        f"warning: {refusal.value}; it was renamed to step_00000010.damaged, and the run resumes "
+        f"from {older}\n"
+    )
     assert checkpoints_of(tmp_path) == [older]
     assert newer.with_suffix(".damaged").is_dir()
 
 
-def test_a_checkpoint_of_another_run_is_not_resumed_from(tmp_path):
+def test_a_checkpoint_of_another_run_is_not_resumed_from(tmp_path, capsys):
     for name in ("run", "other"):
         write(tmp_path / name, 5)
         (tmp_path / name / "launches.jsonl").write_text(json.dumps({"at": name}) + "\n")
-    assert newest_sound_checkpoint(tmp_path / "run")[1] == []  # of before runs were recorded
+    newest_sound_checkpoint(tmp_path / "run")
+    assert capsys.readouterr().err == ""  # of before runs were recorded
     foreign = write(tmp_path / "run", 10)
     reseal(foreign, lambda content: content.update(run=identity_of(tmp_path / "other")))
-    found, (complaint,) = newest_sound_checkpoint(tmp_path / "run")
+    found = newest_sound_checkpoint(tmp_path / "run")
     assert found == checkpoint_folder(tmp_path / "run", 5)
-    assert "step_00000010 was written by another run than" in str(complaint)
+    assert "step_00000010 was written by another run than" in capsys.readouterr().err
     own = write(tmp_path / "run", 15)
     reseal(own, lambda content: content.update(run=identity_of(tmp_path / "run")))
-    assert newest_sound_checkpoint(tmp_path / "run") == (own, [])
+    assert newest_sound_checkpoint(tmp_path / "run") == own
 
 
-def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatch):
+def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatch, capsys):
     older, newer = write(tmp_path, 5), write(tmp_path, 10)
 
     def sha256_of(file):
@@ -275,9 +226,9 @@ def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatc
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
     monkeypatch.setattr(checkpoint_format, "sha256_of", sha256_of)
-    found, (complaint,) = newest_sound_checkpoint(tmp_path)
-    assert found == older
-    assert "part_00000.safetensors cannot be read: Input/output error" in str(complaint)
+    assert newest_sound_checkpoint(tmp_path) == older
+    complaint = "part_00000.safetensors cannot be read: Input/output error"
+    assert complaint in capsys.readouterr().err
 
 
 def test_what_another_version_wrote_is_refused_and_not_taken_for_damaged(tmp_path):
@@ -304,7 +255,7 @@ def test_if_all_are_damaged_none_is_renamed_and_all_are_named(tmp_path):
 
 
 def test_without_any_checkpoint_a_run_begins_at_its_beginning(tmp_path):
-    assert newest_sound_checkpoint(tmp_path) == (None, [])
+    assert newest_sound_checkpoint(tmp_path) is None
     with pytest.raises(ConfigError, match="is not a run folder: it has no run.json"):
         newest_checkpoint(tmp_path)
     (tmp_path / "run.json").write_text("{}")

@@ -27,11 +27,10 @@ def run(tmp_path):
     return tmp_path
 
 
-def resume(run, *words, ds_config=None, elastic=False, **launch):
-    settings = load_settings("tiny_cpu", list(words))
-    return plan_resumption(
-        run, settings, ds_config or DS_CONFIG, {**LAUNCH, **launch}, elastic=elastic
-    )
+def resume(run, *words, ds_config=None, elastic=False, lengthen=None, **launch):
+    settings, launch = load_settings("tiny_cpu", list(words)), {**LAUNCH, **launch}
+    ds_config = ds_config or DS_CONFIG
+    return plan_resumption(run, settings, ds_config, launch, elastic=elastic, lengthen=lengthen)
 
 
 def test_with_equal_settings_it_resumes_and_nothing_has_changed(run):
@@ -104,6 +103,25 @@ def test_other_settings_are_named(run):
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--steps", "10"), r"steps \(was 20, is 10\)"),
+        (("--hours", "1"), r"hours \(was None, is 1.0\)"),
+        (("--steps", "40", "--seed", "1"), r"seed \(was 0, is 1\)"),
+        (("--steps", "40", "--restarts_after", "5"), "restarts_after"),
+    ],
+)
+def test_a_longer_run_frees_no_other_setting(run, words, message):
+    with pytest.raises(ConfigError, match=f"cannot resume .*{message}"):
+        resume(run, *words, lengthen="stretch")
+
+
+def test_lengthening_belongs_to_a_resume(tmp_path):
+    with pytest.raises(ConfigError, match="--lengthen belongs to --resume"):
+        RunRequest(load_settings("tiny_cpu"), tmp_path, "start", "stretch").check_folder()
+
+
+@pytest.mark.parametrize(
     ("words", "changed", "named"),
     [
         ((), {"world_size": 3}, r"world_size \(was 2, is 3\)"),
@@ -124,17 +142,6 @@ def test_another_way_of_execution_needs_elastic(run, words, changed, named):
     with pytest.raises(ConfigError, match=f"{named}; with --elastic it is resumed"):
         resume(run, *words, **changed)
     assert resume(run, *words, elastic=True, **changed).changes
-
-
-def test_drop_masks_that_depend_on_the_number_of_ranks_are_mentioned(run, capsys):
-    drop = ("--layer_drop.schedule", "constant")
-    (run / "run.json").write_text(as_json(load_settings("tiny_cpu", list(drop))))
-    resume(run, *drop, elastic=True, world_size=1)
-    note = capsys.readouterr().err
-    assert "layer_drop.draw_per=step" in note
-    assert "each micro-batch of a step" in note  # their number is not chosen yet
-    resume(run, *drop, elastic=True)
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("elastic", [False, True])

@@ -91,7 +91,7 @@ def test_a_build_that_fails_is_one_line_with_the_way_out(monkeypatch, error, lin
 
 
 NO_COMPILER_PROGRAM = """
-import os, subprocess, sys
+import os, subprocess
 
 started, start = [], subprocess.Popen.__init__
 
@@ -112,39 +112,33 @@ import torch
 ranks = start_ranks()
 from deepspeed.accelerator import get_accelerator
 get_accelerator().is_fp16_supported = lambda: True  # slow on a CPU, but the same code path
-recipe, *stages = sys.argv[1:]
 small = "--model.preset none --model.num_layers 3 --model.width 32 --model.num_heads 2 \\
     --model.feedforward_width 64 --model.vocabulary_size 64 --data.sequence_length 16 \\
     --batch.global_sequences 8 --batch.micro_sequences 2 --engine.cpu_kernels off"
-settings = load_settings(recipe, small.split())
+settings = load_settings("pld_base", small.split())
 assert settings.optimizer.kind == "auto" and settings.engine.ds_config == "zero1_fp16"
-for stage in map(int, stages):
-    config = read_ds_config("zero1_fp16", "cuda")
-    config["zero_optimization"]["stage"] = stage
-    config = fill_ds_config(config, settings, world_size=1)
-    assert config["fp16"]["loss_scale"] == 0  # dynamic
-    engine = launch.build_engine(settings, config, ranks)
-    inner = inner_optimizer(engine._optimizer)
-    assert type(inner) is torch.optim.AdamW and inner.defaults["fused"]
-    skipped = []
-    for step in range(4):
-        theta = settings.layer_drop.theta_bar if settings.layer_drop.schedule != "none" else 1.0
-        scales = scales_of_step(step, settings, theta=theta, count=4)
-        batches = [(case.micro_batch(step, place), scales[place]) for place in range(4)]
-        skipped.append(engine.train_step(batches, 1e-4).skipped)
-    assert not skipped[-1] and engine.weights.are_finite(), skipped
-    assert engine.snapshot().counters.adam_steps == skipped.count(False)
+config = fill_ds_config(read_ds_config("zero1_fp16", "cuda"), settings, world_size=1)
+assert config["fp16"]["loss_scale"] == 0  # dynamic
+engine = launch.build_engine(settings, config, ranks)
+inner = inner_optimizer(engine._optimizer)
+assert type(inner) is torch.optim.AdamW and inner.defaults["fused"]
+skipped = []
+for step in range(4):
+    scales = scales_of_step(step, settings, theta=settings.layer_drop.theta_bar, count=4)
+    batches = [(case.micro_batch(step, place), scales[place]) for place in range(4)]
+    skipped.append(engine.train_step(batches, 1e-4).skipped)
+assert not skipped[-1] and engine.weights.are_finite(), skipped
+assert engine.snapshot().counters.adam_steps == skipped.count(False)
 compilers = {"nvcc", "ninja", "g++", "c++", "gcc", "cc", "clang", "ld"}
 assert not any(os.path.basename(name) in compilers for name in started), started
 """
 
 
-@pytest.mark.parametrize(("recipe", "stages"), [("pld_base", "123"), ("tupe_base", "1")])
-def test_the_papers_recipes_train_in_fp16_on_a_machine_without_compilers(recipe, stages, tmp_path):
+def test_a_recipe_of_the_papers_trains_in_fp16_on_a_machine_without_compilers(tmp_path):
     """No compiler is looked for, and none would be found."""
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": PYTHONPATH}
     finished = subprocess.run(
-        [sys.executable, "-c", NO_COMPILER_PROGRAM, recipe, *stages],
+        [sys.executable, "-c", NO_COMPILER_PROGRAM],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -178,8 +172,10 @@ def fused_adam_on_a_cpu(monkeypatch):
     monkeypatch.setattr(DeepSpeedAdamW, "obstacle", lambda *_: None)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-@pytest.mark.parametrize(("first", "second"), [("deepspeed", "torch"), ("torch", "deepspeed")])
+@pytest.mark.parametrize(
+    ("first", "second", "stage"),
+    [("deepspeed", "torch", 0), ("torch", "deepspeed", 1), ("deepspeed", "torch", 3)],
+)
 def test_a_run_continues_with_another_implementation_of_adamw(
     fused_adam_on_a_cpu, first, second, stage, tmp_path
 ):
@@ -200,8 +196,9 @@ def test_a_run_continues_with_another_implementation_of_adamw(
     assert after.snapshot().counters.adam_steps == case.STEPS
 
 
-@pytest.mark.parametrize("kind", ["torch", "deepspeed"])
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("kind", "stage"), [("torch", 0), ("torch", 2), ("torch", 3), ("deepspeed", 1)]
+)
 def test_adamw_without_bias_correction_is_its_formula_also_when_it_resumes(
     fused_adam_on_a_cpu, kind, stage, tmp_path
 ):

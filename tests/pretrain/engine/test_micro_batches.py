@@ -196,7 +196,7 @@ def test_ranks_take_what_fits_on_all_and_train_as_with_that_number(command, tmp_
     """Bit for bit: dropout, layer drop, order and weights; one rank is short of memory."""
     found, given = tmp_path / "auto", tmp_path / "given"
     for folder, number, rows in ((found, "auto", "6 3"), (given, 3, "12 12")):
-        words = ("--batch.global_sequences", 24, "--batch.micro_sequences", number, "--steps", 6)
+        words = ("--batch.global_sequences", 24, "--batch.micro_sequences", number, "--steps", 4)
         words += ("--engine.ds_config", "zero3_bf16", "--model.dropout", 0.1)
         words += ("--log_every_steps", 1, "--layer_drop.schedule", "constant")
         module = "tests.pretrain.engine.limited_gpu"

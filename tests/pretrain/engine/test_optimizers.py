@@ -199,7 +199,7 @@ def test_the_engine_is_the_plain_loop_and_resumes_bit_for_bit(ranks, tmp_path):
 
 RATES = {f"{kind}_rate": f"--optimizer.{kind}_rate={rate}"
          for kind, rate in (("position", 4), ("relative", 16))}  # fmt: skip
-OTHERS = ("shaw", "tupe-r-parametric", "tupe-a-table", "t5", "alibi", "nope")
+OTHERS = ("shaw", "tupe-a-table", "alibi")
 
 
 def adamw_with_table_rates(model, settings):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pretrain.profiling import hardware as module
-from pretrain.profiling.hardware import measured_peak_flops, peak_flops
+from pretrain.profiling.hardware import free_memory_bytes, measured_peak_flops, peak_flops
 
 
 @pytest.fixture
@@ -67,3 +67,18 @@ def test_a_cpu_is_measured_in_the_type_of_the_run():
     assert "float32 product of 4096 x 512 and 512 x 2048" in found.source
     # A core adds and multiplies once a cycle at least, and no machine reaches a petaflop in fp32.
     assert 1e8 < found.flops_per_second < 1e15
+
+
+@pytest.mark.parametrize(
+    ("limit", "free"),
+    [(None, 8 << 20), ("max", 8 << 20), ("6291456", 5 << 20), ("1" + "0" * 9, 8 << 20)],
+)
+def test_the_limit_of_a_container_counts_where_it_is_tighter(tmp_path, limit, free):
+    group = tmp_path / "sys/fs/cgroup"
+    for folder in (tmp_path / "proc", group):
+        folder.mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9999 kB\nMemAvailable:    8192 kB\n")
+    if limit is not None:
+        (group / "memory.max").write_text(f"{limit}\n")
+        (group / "memory.current").write_text(f"{1 << 20}\n")
+    assert free_memory_bytes(tmp_path) == free

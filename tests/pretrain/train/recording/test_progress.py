@@ -207,15 +207,3 @@ def test_waiting_for_a_processor_is_a_share_of_the_seconds_since_the_last_line()
     one_step(resumed)
     resumed.add_seconds(5.0, spent())
     assert metrics(resumed)["processor_wait_share"] is None
-
-
-def test_a_loss_above_that_of_guessing_among_all_words_is_a_warning():
-    counted = Progress(load_settings("tiny_cpu", ["--learning_rate.peak", "3"]), 1)
-    counted.counters.held_out_losses.append(math.log(1024) - 0.01)
-    assert counted.worse_than_guessing() is None
-    counted.counters.held_out_losses.append(20_556.0)
-    assert "of 20,556.00 is above 6.93" in counted.worse_than_guessing()
-    assert counted.worse_than_guessing().endswith("learning_rate.peak below 3")
-    electra = Progress(load_settings("electra", []), 1)  # its loss weighs the discriminator's by 50
-    electra.counters.held_out_losses.append(24.0)
-    assert electra.worse_than_guessing() is None

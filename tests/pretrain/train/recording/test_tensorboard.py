@@ -1,4 +1,4 @@
-"""TensorBoard's files survive a full disk and hold the settings; what they show can change."""
+"""TensorBoard's files survive a full disk and hold the settings; which curves they show."""
 
 import errno
 import os
@@ -6,15 +6,11 @@ import threading
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams.metadata import parse_experiment_plugin_data as experiment_in
-from tensorboard.plugins.hparams.metadata import parse_session_start_info_plugin_data as start_in
 from torch.utils.tensorboard import SummaryWriter
 
 from pretrain.config.recipe import load_settings
-from pretrain.train.recording.scalars import Scalars
+from pretrain.train.recording.scalars import scalars_of_evaluation, scalars_of_metrics
 from pretrain.train.recording.tensorboard import Curves
-
-ONE_RANK = {"world_size": 1, "precision": "float32"}
 
 
 def refuse(*_, **__):
@@ -61,24 +57,12 @@ def test_points_after_a_rewind_replace_those_before(tmp_path, curves):
     assert points(tmp_path) == [(1, 1.0), (2, 5.0)]
 
 
-def test_the_settings_are_a_table_and_hyperparameters_beside_the_held_out_loss(tmp_path, curves):
+def test_the_settings_are_a_table(tmp_path, curves):
     curves.show(1, {"held_out/loss": 4.0})
-    curves.finish()
     curves.close()
-    found = events(tmp_path)
-    (text,) = found.Tensors("settings/text_summary")
+    (text,) = events(tmp_path).Tensors("settings/text_summary")
     table = text.tensor_proto.string_val[0].decode()
-    assert "\n| model.num_layers | 2 |\n" in table and "\n| hours | none |\n" in table
-    assert "\n| layer_drop.rescale | true |\n" in table
-    plugin = found.PluginTagToContent("hparams")
-    start = start_in(plugin["_hparams_/session_start_info"]).hparams
-    assert start["learning_rate.peak"].number_value == 1e-3
-    assert start["model.positions"].string_value == "tupe-r"
-    assert start["hours"].string_value == "none"  # in another run it is "24.0"
-    assert not any(name.startswith(("checkpoint.", "loggers")) for name in start)
-    metrics = experiment_in(plugin["_hparams_/experiment"]).metric_infos
-    assert [metric.name.tag for metric in metrics] == ["held_out/loss"]
-    assert "_hparams_/session_end_info" in plugin
+    assert "\n| model.num_layers | 2 |\n" in table and "\n| hours | None |\n" in table
 
 
 METRICS = {
@@ -100,53 +84,23 @@ METRICS = {
     "loss_scale": 1.0,
 }
 ALWAYS = {
-    "train/loss",
-    "train/new_number",
-    "totals/tokens",
-    "totals/flops",
-    "speed/tokens_per_second",
-    "time_shares/forward",
+    *("train/loss", "train/new_number", "train/loss_scale"),
+    *("totals/tokens", "totals/flops", "totals/skipped_steps", "totals/left_out_steps"),
+    *("speed/tokens_per_second", "time_shares/forward", "time_shares/communication"),
 }
-WITH_LAYER_DROP = {
-    "totals/expected_flops",
-    "totals/full_depth_flops",
-    "keep_rates/theta",
+OF_LAYER_DROP = {
+    *("totals/expected_flops", "totals/full_depth_flops", "keep_rates/theta"),
     *(f"keep_rates/layer_0{layer}{kind}" for layer in (1, 2) for kind in ("", "_expected")),
 }
-FIRST_LAYER = {"keep_rates/layer_01", "keep_rates/layer_01_expected"}
 
 
-@pytest.mark.parametrize(
-    ("words", "launch", "more"),
-    [
-        ([], {}, set()),
-        ([], {"world_size": 2}, {"time_shares/communication"}),
-        ([], {"precision": "float16"}, {"train/loss_scale", "totals/skipped_steps"}),
-        (
-            ["--trouble.on_spike", "rewind"],
-            {},
-            {"totals/skipped_steps", "totals/left_out_steps"},
-        ),
-        (["--layer_drop.schedule", "progressive"], {}, WITH_LAYER_DROP),
-        (["--layer_drop.schedule", "constant"], {}, WITH_LAYER_DROP - {"keep_rates/theta"}),
-        (  # there the first layer always runs
-            ["--layer_drop.schedule", "progressive", "--layer_drop.compat", "deepspeed"],
-            {},
-            WITH_LAYER_DROP - FIRST_LAYER,
-        ),
-    ],
-)
-def test_a_number_that_cannot_change_is_no_curve(words, launch, more):
-    scalars = Scalars(load_settings("tiny_cpu", words), {**ONE_RANK, **launch})
-    assert set(scalars.of_metrics(METRICS)) == ALWAYS | more
-
-
-def test_what_is_expected_of_a_layer_stands_beside_what_happened():
-    scalars = Scalars(load_settings("tiny_cpu", ["--layer_drop.schedule", "progressive"]), ONE_RANK)
-    found = scalars.of_metrics(METRICS)
+def test_layers_are_curves_beside_what_is_expected_of_them_where_they_are_dropped():
+    assert set(scalars_of_metrics(METRICS, load_settings("tiny_cpu"))) == ALWAYS
+    settings = load_settings("tiny_cpu", ["--layer_drop.schedule", "progressive"])
+    found = scalars_of_metrics(METRICS, settings)
+    assert set(found) == ALWAYS | OF_LAYER_DROP
     # 1 - (i / L)(1 - theta) for layer i of L, with L 2 and theta 0.5.
     assert [found[f"keep_rates/layer_0{layer}_expected"] for layer in (1, 2)] == [0.75, 0.5]
     assert [found[f"keep_rates/layer_0{layer}"] for layer in (1, 2)] == [0.7, 0.4]
-    assert scalars.of_evaluation({"step": 5, "loss": 6.0, "predictions": 320}) == {
-        "held_out/loss": 6.0
-    }
+    evaluation = {"step": 5, "loss": 6.0, "predictions": 320}
+    assert scalars_of_evaluation(evaluation) == {"held_out/loss": 6.0}

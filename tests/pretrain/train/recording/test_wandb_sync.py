@@ -7,7 +7,7 @@ import pytest
 
 from pretrain.config.recipe import load_settings
 from pretrain.train.recording.run_folder import RunRecord
-from tests.pretrain.train.recording.test_tensorboard import METRICS, ONE_RANK, points
+from tests.pretrain.train.recording.test_tensorboard import METRICS, points
 
 SETTINGS = load_settings("tiny_cpu", ["--loggers", "wandb"])
 
@@ -34,7 +34,7 @@ def calls(monkeypatch):
 
 def train_until(folder, step):
     record = RunRecord(folder)
-    record.begin(step - 5, ONE_RANK, SETTINGS)
+    record.begin(step - 5, {}, SETTINGS)
     record.log({**METRICS, "step": step})
     record.close()
 
