@@ -32,7 +32,7 @@ from data_prep.files.program import run_program
 from data_prep.pipeline.build import build
 from data_prep.settings import PYTHON_DOCS, BuildSettings
 from data_prep.shards.format import ShardSet, open_shards
-from data_prep.sources.source import RawDocument
+from data_prep.sources.source import Document
 from data_prep.sources.spec import open_source
 
 VOCABULARY, LENGTH, SEQUENCES = 8192, 128, 256
@@ -70,9 +70,9 @@ def write_text(file: Path, corpus: Path | None, size: int) -> None:
         return
     source = open_source(PYTHON_DOCS)
     with file.open("w", encoding="utf-8") as stream:
-        for raw in source.raw_documents():
-            if isinstance(raw, RawDocument):
-                stream.writelines(f"{text}\n" for text in [*source.parse(raw).paragraphs, ""])
+        for found in source.read():
+            if isinstance(found, Document):
+                stream.writelines(f"{text}\n" for text in [*source.paragraphs(found), ""])
             if stream.tell() >= size:
                 return
 
@@ -112,7 +112,7 @@ def loading(shards: ShardSet) -> dict[str, Callable[[], object]]:
         return batches_from(dataset, 0, 1 << 40, workers=workers, pin_memory=False)
 
     split = shards.split("train")
-    [rows] = split.read_in_order([0], max_rows=split.num_rows)
+    rows = split.read(np.arange(split.num_sequences))
     generator = np.random.default_rng(0)
 
     def raw() -> Iterator[object]:
@@ -120,7 +120,7 @@ def loading(shards: ShardSet) -> dict[str, Callable[[], object]]:
             chosen = generator.integers(0, len(rows), SEQUENCES)
             yield np.take(rows, chosen, axis=0).astype(np.int64)
 
-    ways = {"memory map, not masked": raw()}
+    ways = {"read, not masked": raw()}
     ways |= {kind: batches(kind) for kind in ("tokens", "words", "spans")}
     ways["tokens, 1 worker"] = batches("tokens", workers=1)
     if find_spec("datasets"):

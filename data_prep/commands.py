@@ -63,9 +63,9 @@ def _repair(folder: Path, workers: int | None) -> int:
 
 
 def _show(folder: Path, split: SplitName, rows: int, seed: int, masking: MaskingKind) -> int:
-    from data_prep.tools.show import shown_rows
+    from data_prep.tools.show import shown_sequences
 
-    for line in shown_rows(open_shards(folder), split, count=rows, seed=seed, masking=masking):
+    for line in shown_sequences(open_shards(folder), split, count=rows, seed=seed, masking=masking):
         print(line)
     return 0
 

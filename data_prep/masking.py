@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from data_prep.shards.manifest import TokenizerRecord
 
 IGNORED = -100  # the label PyTorch's cross entropy leaves out
-LONGEST_GROUPED_ROW = 1 << 16  # two columns are kept in the low half of a 64-bit key
+LONGEST_GROUPED = 1 << 16  # two columns are kept in the low half of a 64-bit key
 
 MaskingKind = Literal["tokens", "words", "spans"]
 
@@ -71,7 +71,7 @@ class Masking:
 BERT_MASKING = Masking()
 
 
-class MaskedRows(NamedTuple):
+class MaskedSequences(NamedTuple):
     """A batch for masked-language modelling; n rows of S tokens with k slots for predictions."""
 
     ids: NDArray[np.int64]  # [n, S], after masking
@@ -111,20 +111,20 @@ class _Vocabulary(NamedTuple):
         return ids
 
 
-def predictions_per_row(sequence_length: int, probability: float = 0.15) -> int:
+def predictions_per_sequence(sequence_length: int, probability: float = 0.15) -> int:
     """Return how many tokens of each row are predicted, at most."""
     return max(1, round(probability * sequence_length))
 
 
-def mask_rows(
+def mask_sequences(
     ids: NDArray[np.integer],
-    row_numbers: NDArray[np.integer],
+    numbers: NDArray[np.integer],
     *,
     seed: int,
     epoch: int,
     tokenizer: TokenizerRecord,
     masking: Masking = BERT_MASKING,
-) -> MaskedRows:
+) -> MaskedSequences:
     """Hide up to k tokens of each row: 80 % [MASK], 10 % a random token, 10 % left as they are.
 
     Special tokens are neither hidden nor drawn. A slot stays empty in a row with fewer than k
@@ -133,7 +133,7 @@ def mask_rows(
 
     Args:
         ids: Rows [n, S].
-        row_numbers: The number of each row in its split [n].
+        numbers: The number of each row in its split [n].
         seed: Any integer; other seeds and epochs give other masks.
         epoch: Number of the pass over the data, from 0.
         tokenizer: Names the special tokens and the size of the vocabulary.
@@ -142,20 +142,20 @@ def mask_rows(
     Raises:
         ValueError: The rows are too long for this kind of masking.
     """
-    num_rows, length = ids.shape
+    num_sequences, length = ids.shape
     _check_length(length, masking)
-    count = predictions_per_row(length, masking.probability)
+    count = predictions_per_sequence(length, masking.probability)
     vocabulary, stream = _Vocabulary.of(tokenizer), np.array([seed % 2**64], np.uint64)
     stream = splitmix64(splitmix64(stream) ^ np.uint64(epoch))
-    streams = splitmix64(stream ^ row_numbers.astype(np.uint64))  # of the hashes of each row [n]
-    masked = MaskedRows(
-        np.empty((num_rows, length), np.int64),
-        np.empty((num_rows, count), np.int64),
-        np.empty((num_rows, count), np.int64),
+    streams = splitmix64(stream ^ numbers.astype(np.uint64))  # of the hashes of each row [n]
+    masked = MaskedSequences(
+        np.empty((num_sequences, length), np.int64),
+        np.empty((num_sequences, count), np.int64),
+        np.empty((num_sequences, count), np.int64),
     )
-    rows_at_once = max(1, _BLOCK_TOKENS // length)
-    for first in range(0, num_rows, rows_at_once):
-        block = slice(first, first + rows_at_once)
+    at_once = max(1, _BLOCK_TOKENS // length)
+    for first in range(0, num_sequences, at_once):
+        block = slice(first, first + at_once)
         part = _masked_block(ids[block], streams[block], vocabulary, masking)
         for whole, some in zip(masked, part, strict=True):
             whole[block] = some
@@ -163,10 +163,10 @@ def mask_rows(
 
 
 def _check_length(length: int, masking: Masking) -> None:
-    if masking.kind != "tokens" and length > LONGEST_GROUPED_ROW:
+    if masking.kind != "tokens" and length > LONGEST_GROUPED:
         raise ValueError(
             f"sequences of {length} tokens are too long to mask {masking.kind}; mask tokens, or "
-            f"build sequences of at most {LONGEST_GROUPED_ROW}"
+            f"build sequences of at most {LONGEST_GROUPED}"
         )
 
 
@@ -192,7 +192,7 @@ def _masked_block(
     streams: NDArray[np.uint64],
     vocabulary: _Vocabulary,
     masking: Masking,
-) -> MaskedRows:
+) -> MaskedSequences:
     is_special = _is_one_of(ids, vocabulary.special)
     if masking.kind == "tokens":
         selection = _token_selection(is_special, streams, masking)
@@ -216,7 +216,9 @@ def _masked_block(
     shown = np.where(selection.used & (action < random_below), random_ids, originals)
     shown = np.where(selection.used & (action < mask_below), vocabulary.mask, shown)
     masked.reshape(-1)[places] = shown
-    return MaskedRows(masked, selection.positions, np.where(selection.used, originals, IGNORED))
+    return MaskedSequences(
+        masked, selection.positions, np.where(selection.used, originals, IGNORED)
+    )
 
 
 def _token_selection(
@@ -229,7 +231,7 @@ def _token_selection(
     partitioning indices.
     """
     length = is_special.shape[1]
-    count = predictions_per_row(length, masking.probability)
+    count = predictions_per_sequence(length, masking.probability)
     columns = np.arange(length)
     column_bits = np.uint64((1 << (length - 1).bit_length()) - 1)
     keys = _hashes(streams, columns)
@@ -255,7 +257,7 @@ def _group_selection(
     columns do, because groups do not overlap.
     """
     length = ids.shape[1]
-    count = predictions_per_row(length, masking.probability)
+    count = predictions_per_sequence(length, masking.probability)
     columns = np.arange(length, dtype=np.uint64)
     hashes = _hashes(streams, columns)
     word_places, group_places = _first_places(ids, is_special, hashes, masking)

@@ -141,7 +141,7 @@ def their_trainer(
             logging_strategy="no",
         ),
         # In memory, so that reading single sequences from a disk does not slow theirs down.
-        train_dataset=[{"input_ids": ids} for ids in split.rows(np.arange(split.num_rows))],
+        train_dataset=[{"input_ids": ids} for ids in split.read(np.arange(split.num_sequences))],
         data_collator=DataCollatorForLanguageModeling(
             tokenizer, mlm_probability=settings.data.masked_probability
         ),

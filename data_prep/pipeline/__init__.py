@@ -1,1 +1,1 @@
-"""From sources to a shard folder: segments, reading, selection, encoding, rows, resume."""
+"""From sources to a shard folder: segments, reading, selection, encoding, sequences, resume."""

@@ -7,7 +7,7 @@ segments begin and end.
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -18,16 +18,15 @@ from pydantic import BaseModel, ConfigDict
 from data_prep.files.atomic import save_text
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import TokenizerRecord
-from data_prep.shards.packing import id_type, write_documents
-from data_prep.sources.source import EXPECTED_SKIPS, Parsed, Position, RawDocument, Skipped, Source
+from data_prep.shards.packing import TokenWriter
+from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped, Source
 from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import Hashes, hashes_of
-from data_prep.text.encode import DocumentEncoder, EncodedDocument, text_pieces
+from data_prep.text.encode import DocumentEncoder, text_pieces
 from data_prep.text.sampling import EvenSample
 from data_prep.tokenizer.train import character_counts
 
-SEGMENT_BYTES = 8 << 20  # of the undecoded source: bounds the memory of a worker
-TOKENIZER_RECORD = "tokenizer.json"  # in the working folder: the record for the manifest
+SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
 SKIPPED = "skipped: "  # in counts of cleaning, before the reason
 PLACES_PER_REASON = 1000  # entries of skipped.jsonl for each reason
 
@@ -37,9 +36,10 @@ class StepResult(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def save(self, file: Path) -> None:
-        """Write the result, complete or not at all."""
+    def save(self, file: Path) -> Self:
+        """Write the result, complete or not at all, and return it."""
         save_text(file, self.model_dump_json())
+        return self
 
     @classmethod
     def load(cls, file: Path) -> Self | None:
@@ -57,12 +57,8 @@ class TextCounts(StepResult):
 
     def plus(self, other: "TextCounts", times: int = 1) -> "TextCounts":
         """Return the sum with `times` the other."""
-        return TextCounts(
-            documents=self.documents + times * other.documents,
-            words=self.words + times * other.words,
-            sentences=self.sentences + times * other.sentences,
-            tokens=self.tokens + times * other.tokens,
-        )
+        added = dict(other)
+        return TextCounts(**{name: count + times * added[name] for name, count in self})
 
 
 class ReadSegment(StepResult):
@@ -70,7 +66,7 @@ class ReadSegment(StepResult):
 
     source: int
     end: Position  # where the source continues
-    num_raw: int  # raw documents of this source so far
+    num_raw: int  # documents of this source so far, before cleaning
     read_bytes: int  # bytes of this source so far
     is_last: bool  # of this source
     documents: int
@@ -110,43 +106,21 @@ class SegmentFiles(NamedTuple):
         """Return the name of the file of one kind, such as "text" or "train.ids"."""
         return self.workplace / "segments" / f"{self.number:06d}.{kind}"
 
-    def write_text(self, documents: list[list[str]]) -> None:
-        """Write one paragraph a line, an empty line after each document."""
-        text = "".join("\n".join([*paragraphs, "\n"]) for paragraphs in documents)
-        self.path("text").write_text(text, encoding="utf-8", newline="\n")
-
-    def read_text(self) -> list[list[str]]:
-        """Return the documents of `write_text`."""
-        with self.path("text").open(encoding="utf-8", newline="\n") as stream:
-            documents = stream.read().split("\n\n")[:-1]
-        return [document.split("\n") for document in documents]
-
     def kept_text(self) -> tuple[list[list[str]], list[int]]:
         """Return the kept paragraphs of each document, and its number of words."""
         with np.load(self.path("counts.npz")) as counts:
             keep, words = np.load(self.path("keep.npy")).tolist(), counts["words"].tolist()
+        with self.path("text").open(encoding="utf-8", newline="\n") as stream:
+            texts = stream.read().split("\n\n")[:-1]
         documents, num_words, place = [], [], 0
-        for paragraphs in self.read_text():
-            end = place + len(paragraphs)
-            kept = [paragraphs[i - place] for i in range(place, end) if keep[i]]
-            if kept:
-                documents.append(kept)
-                num_words.append(sum(words[i] for i in range(place, end) if keep[i]))
-            place = end
+        for text in texts:
+            paragraphs = text.split("\n")
+            places = [i for i in range(place, place + len(paragraphs)) if keep[i]]
+            if places:
+                documents.append([paragraphs[i - place] for i in places])
+                num_words.append(sum(words[i] for i in places))
+            place += len(paragraphs)
         return documents, num_words
-
-    def write_counts(self, documents: list[list[str]], *, hashed: bool) -> NDArray[np.uint32]:
-        """Write the words of each paragraph and the hashes for de-duplication; return the words."""
-        words = np.array([len(text.split()) for text in _flat(documents)], np.uint32)
-        none: Hashes = np.empty((0, 2), np.uint64)
-        np.savez(
-            self.path("counts.npz"),
-            words=words,
-            paragraphs=np.array([len(document) for document in documents], np.uint32),
-            paragraph_hashes=hashes_of(_flat(documents)) if hashed else none,
-            document_hashes=hashes_of(map("\n".join, documents)) if hashed else none,
-        )
-        return words
 
 
 class Segment(NamedTuple):
@@ -157,14 +131,24 @@ class Segment(NamedTuple):
     kept: KeptSegment
     weight: float
 
+    def held_out(self, settings: BuildSettings) -> NDArray[np.bool_]:
+        """Return which of the kept documents are held out."""
+        first, count = self.kept.first_document, self.kept.documents
+        return EvenSample(settings.valid_fraction).taken(first, count)
+
+    def first_trained(self, settings: BuildSettings) -> int:
+        """Return how many training documents precede those of this segment."""
+        first = self.kept.first_document
+        return first - EvenSample(settings.valid_fraction).num_taken_before(first)
+
 
 class ReadTask(NamedTuple):
-    """A segment to read: raw documents, and the state of their source."""
+    """A segment to read: documents, and the state of their source."""
 
     files: SegmentFiles
     source_number: int
     source: Source
-    raw: list[RawDocument | Skipped]
+    found: list[Document | Skipped]
     settings: BuildSettings
     end: Position = Position(0, 0)
     num_raw: int = 0
@@ -173,19 +157,29 @@ class ReadTask(NamedTuple):
     is_last: bool = False
 
     def run(self) -> ReadSegment:
-        """Parse and clean the documents and write their text."""
+        """Clean the documents and write their text: a paragraph a line, an empty one after each."""
         counts = Counter({"documents left out: weight below 1": self.num_left_out})
-        skipped: list[Skipped] = []
+        skipped = [
+            place
+            for found in self.found
+            for place in ([found] if isinstance(found, Skipped) else found.skipped)
+        ]
+        counts.update(f"{SKIPPED}{place.reason}" for place in skipped)
         num_read = 0
         documents = []
-        for parsed in self._parsed(counts, skipped):
-            num_read += len(parsed) if self.source.unit == "lines" else 1
-            if paragraphs := clean(parsed, counts):
-                documents.append(paragraphs)
+        for document in self.found:
+            if isinstance(document, Skipped):
+                continue
+            counts["documents cut in parts: too long"] += document.cut
+            paragraphs = self.source.paragraphs(document)
+            num_read += len(paragraphs) if self.source.unit == "lines" else bool(paragraphs)
+            if kept := clean(paragraphs, counts):
+                documents.append(kept)
         num_skipped = sum(place.reason not in EXPECTED_SKIPS for place in skipped)
-        self.files.write_text(documents)
-        words = self.files.write_counts(documents, hashed=self.settings.deduplicate != "none")
-        record = ReadSegment(
+        text = "".join("\n".join([*paragraphs, "\n"]) for paragraphs in documents)
+        self.files.path("text").write_text(text, encoding="utf-8", newline="\n")
+        words = self._write_counts(documents)
+        return ReadSegment(
             source=self.source_number,
             end=self.end,
             num_raw=self.num_raw,
@@ -194,59 +188,52 @@ class ReadTask(NamedTuple):
             documents=len(documents),
             paragraphs=len(words),
             words=int(words.sum()),
-            characters=sum(map(len, _flat(documents))),
+            characters=sum(map(len, chain(*documents))),
             cleaning=+counts,
-            skipped=_first_of_each_reason(skipped),
+            skipped=first_of_each_reason(skipped),
             units=num_read + num_skipped,
             units_skipped=num_skipped,
-        )
-        record.save(self.files.path("read.json"))
-        return record
+        ).save(self.files.path("read.json"))
 
-    def _parsed(self, counts: Counter[str], skipped: list[Skipped]) -> Iterator[list[str]]:
-        """Yield the paragraphs of each document that has some, and count what is skipped."""
-        for raw in self.raw:
-            parsed = Parsed([], [raw]) if isinstance(raw, Skipped) else self.source.parse(raw)
-            for place in parsed.skipped:
-                counts[f"{SKIPPED}{place.reason}"] += 1
-                skipped.append(place)
-            if isinstance(raw, RawDocument) and raw.cut:
-                counts["documents cut in parts: too long"] += 1
-            if parsed.paragraphs:
-                yield parsed.paragraphs
+    def _write_counts(self, documents: list[list[str]]) -> NDArray[np.uint32]:
+        """Write the words of each paragraph and the hashes for deduplication; return the words."""
+        words = np.array([len(text.split()) for text in chain(*documents)], np.uint32)
+        is_hashed, none = self.settings.deduplicate != "none", np.empty((0, 2), np.uint64)
+        hashes: dict[str, Hashes] = {
+            "paragraph_hashes": hashes_of(chain(*documents)) if is_hashed else none,
+            "document_hashes": hashes_of(map("\n".join, documents)) if is_hashed else none,
+        }
+        sizes = np.array([len(document) for document in documents], np.uint32)
+        np.savez(self.files.path("counts.npz"), words=words, paragraphs=sizes, **hashes)
+        return words
 
 
 class SampleTask(NamedTuple):
     """A segment to sample for the training of the tokenizer."""
 
-    files: SegmentFiles
+    segment: Segment
     settings: BuildSettings
-    first_document: int  # number of its first document among all that are kept
     every: int  # one of so many training documents is taken
 
     def run(self) -> Path:
         """Write the sentences that the tokenizer is trained on, and count their characters."""
-        file = self.files.path("sample")
+        files, settings = self.segment.files, self.settings
+        file = files.path("sample")
         if file.is_file():
             return file
-        settings = self.settings
-        documents, _ = self.files.kept_text()
-        valid = EvenSample(settings.valid_fraction)
-        held_out = valid.taken(self.first_document, len(documents))
-        place = first_trained(self.first_document, settings)
+        documents, _ = files.kept_text()
+        trained = np.flatnonzero(~self.segment.held_out(settings)).tolist()
         sample: list[str] = []
-        for document, is_held_out in zip(documents, held_out.tolist(), strict=True):
-            if not is_held_out:
-                if place % self.every == 0:
-                    sample += text_pieces(
-                        document,
-                        splitter=settings.sentences,
-                        language=settings.language,
-                        moses=settings.language if settings.moses else None,
-                    )
-                place += 1
+        for number, place in enumerate(trained, start=self.segment.first_trained(settings)):
+            if number % self.every == 0:
+                sample += text_pieces(
+                    documents[place],
+                    splitter=settings.sentences,
+                    language=settings.language,
+                    moses=settings.language if settings.moses else None,
+                )
         counts = character_counts(sample, lowercase=settings.lowercase)
-        save_text(self.files.path("characters.json"), json.dumps(counts))
+        save_text(files.path("characters.json"), json.dumps(counts))
         save_text(file, "".join(f"{piece}\n" for piece in sample))
         return file
 
@@ -254,66 +241,48 @@ class SampleTask(NamedTuple):
 class EncodeTask(NamedTuple):
     """A segment to turn into token ids."""
 
-    files: SegmentFiles
+    segment: Segment
     settings: BuildSettings
-    first_document: int
-    weight: float
     encoder: DocumentEncoder
     tokenizer: TokenizerRecord
 
     def run(self) -> EncodedSegment:
         """Encode the documents and write their ids, a file for each part."""
-        documents, words = self.files.kept_text()
+        files = self.segment.files
+        if done := EncodedSegment.load(files.path("encoded.json")):
+            return done
+        documents, words = files.kept_text()
         encoded = self.encoder.encode(documents)
-        valid = EvenSample(self.settings.valid_fraction)
-        held_out = valid.taken(self.first_document, len(documents))
+        held_out = self.segment.held_out(self.settings)
         again = np.zeros(len(documents), np.bool_)
-        if self.weight >= 1:  # a smaller one was applied when the text was read
-            first = first_trained(self.first_document, self.settings)
-            num_trained = int(np.count_nonzero(~held_out))
-            again[~held_out] = EvenSample(self.weight % 1).taken(first, num_trained)
-        masks = {"train": ~held_out, "repeated": again, "valid": held_out}
+        if self.segment.weight >= 1:  # a smaller one was applied when the text was read
+            first, num_trained = self.segment.first_trained(self.settings), int((~held_out).sum())
+            again[~held_out] = EvenSample(self.segment.weight % 1).taken(first, num_trained)
         counts = {}
-        for name, mask in masks.items():
+        for name, mask in (("train", ~held_out), ("repeated", again), ("valid", held_out)):
             places = np.flatnonzero(mask).tolist()
+            writer = TokenWriter(files.path(f"{name}.ids"), self.tokenizer)
+            for place in places:
+                writer.append(encoded[place].ids)
+            writer.close()
             counts[name] = TextCounts(
-                documents=len(places),
+                documents=writer.documents,
                 words=sum(words[place] for place in places),
                 sentences=sum(encoded[place].num_sentences for place in places),
-                tokens=sum(len(encoded[place].ids) for place in places),
+                tokens=writer.tokens,
             )
-            write_documents(
-                self.files.path(f"{name}.ids"),
-                (encoded[place].ids for place in places),
-                self.tokenizer.special_tokens["sep"],
-                id_type(self.tokenizer.vocabulary_size),
-            )
-        record = EncodedSegment(**counts, unknown=self._num_unknown(encoded, ~held_out))
-        record.save(self.files.path("encoded.json"))
-        self.files.path("text").unlink()  # it takes twice the disk space of the ids
+        # A byte-level tokenizer may have no [UNK]: it encodes every text.
+        unknown = self.tokenizer.special_tokens.get("unk", -1)
+        trained = np.flatnonzero(~held_out).tolist()
+        record = EncodedSegment(
+            **counts, unknown=sum(int((encoded[place].ids == unknown).sum()) for place in trained)
+        ).save(files.path("encoded.json"))
+        files.path("text").unlink()  # it takes twice the disk space of the ids
         return record
 
-    def _num_unknown(self, encoded: list[EncodedDocument], chosen: NDArray[np.bool_]) -> int:
-        unknown = self.tokenizer.special_tokens.get("unk")
-        if unknown is None:  # a byte-level tokenizer encodes every text
-            return 0
-        return sum(
-            int(np.count_nonzero(encoded[place].ids == unknown))
-            for place in np.flatnonzero(chosen).tolist()
-        )
 
-
-def first_trained(first_document: int, settings: BuildSettings) -> int:
-    """Return how many of the documents before this one are not held out."""
-    return first_document - EvenSample(settings.valid_fraction).num_taken_before(first_document)
-
-
-def _flat(documents: list[list[str]]) -> Iterator[str]:
-    for document in documents:
-        yield from document
-
-
-def _first_of_each_reason(skipped: list[Skipped]) -> tuple[Skipped, ...]:
+def first_of_each_reason(skipped: list[Skipped]) -> tuple[Skipped, ...]:
+    """Return the first places of each reason, `PLACES_PER_REASON` at most."""
     seen: Counter[str] = Counter()
     first = []
     for place in skipped:

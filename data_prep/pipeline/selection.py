@@ -8,7 +8,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +17,6 @@ from data_prep.settings import BuildSettings
 from data_prep.text.deduplicate import Hashes, repetitions
 
 Flags = NDArray[np.bool_]
-
-
-class _Repeated(NamedTuple):
-    """Which texts repeat an earlier one, in the order of the corpus."""
-
-    documents: Flags
-    paragraphs: Flags
 
 
 def select_paragraphs(
@@ -41,82 +33,74 @@ def select_paragraphs(
     done = [KeptSegment.load(file.path("kept.json")) for file in files]
     if all(done):
         return [record for record in done if record is not None]
-    repeated = _find_repeated(files, segments, settings, workplace)
+    scratch = workplace / "repeated"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    is_document = _repeated(
+        "document", sum(s.documents for s in segments), files, scratch, settings
+    )
+    is_paragraph = _repeated(
+        "paragraph", sum(s.paragraphs for s in segments), files, scratch, settings
+    )
     kept: list[KeptSegment] = []
     first_document = first_paragraph = num_documents = num_words = 0
     for place, segment in zip(files, segments, strict=True):
         with np.load(place.path("counts.npz")) as counts:
             words, sizes = counts["words"], counts["paragraphs"]
         before = num_words + np.cumsum(words, dtype=np.int64) - words
-        wanted = before < (settings.max_words or np.inf)
         documents = slice(first_document, first_document + segment.documents)
         paragraphs = slice(first_paragraph, first_paragraph + segment.paragraphs)
-        record = _select_in(
-            place,
-            _Repeated(repeated.documents[documents], repeated.paragraphs[paragraphs]),
-            wanted,
-            sizes,
-            num_documents,
+        keep, left, cleaning = _selected(
+            is_document[documents],
+            is_paragraph[paragraphs],
+            before < (settings.max_words or np.inf),
+            np.repeat(np.arange(len(sizes)), sizes),
         )
-        record.save(place.path("kept.json"))
-        kept.append(record)
+        np.save(place.path("keep.npy"), keep)
+        record = KeptSegment(first_document=num_documents, documents=left, cleaning=cleaning)
+        kept.append(record.save(place.path("kept.json")))
         first_document, first_paragraph = documents.stop, paragraphs.stop
         num_words += segment.words
-        num_documents += record.documents
-    shutil.rmtree(workplace / "repeated", ignore_errors=True)
+        num_documents += left
+    shutil.rmtree(scratch, ignore_errors=True)
     return kept
 
 
-def _select_in(
-    place: SegmentFiles,
-    repeated: _Repeated,
-    wanted: Flags,
-    sizes: NDArray[np.uint32],
-    first_document: int,
-) -> KeptSegment:
-    """Write which paragraphs of a segment are kept."""
-    document_of = np.repeat(np.arange(len(sizes)), sizes)
-    in_repeated_document = repeated.documents[document_of]
-    keep = wanted & ~repeated.paragraphs & ~in_repeated_document
-    np.save(place.path("keep.npy"), keep)
-    reached = np.bincount(document_of[wanted], minlength=len(sizes)) > 0
-    left = np.bincount(document_of[keep], minlength=len(sizes)) > 0
-    counts = Counter(
-        {
-            "documents dropped: repeated": int((reached & repeated.documents).sum()),
-            "documents dropped: every paragraph repeated": int(
-                (reached & ~left & ~repeated.documents).sum()
-            ),
-            "paragraphs dropped: repeated": int(
-                (wanted & repeated.paragraphs & ~in_repeated_document).sum()
-            ),
-        }
-    )
-    return KeptSegment(first_document=first_document, documents=int(left.sum()), cleaning=+counts)
+def _selected(
+    is_document: Flags, is_paragraph: Flags, wanted: Flags, document_of: NDArray[np.int64]
+) -> tuple[Flags, int, Counter[str]]:
+    """Return which paragraphs of a segment are kept, of how many documents, and what is dropped.
+
+    Args:
+        is_document: Whether a document repeats an earlier one [documents].
+        is_paragraph: Whether a paragraph does [paragraphs].
+        wanted: Whether a paragraph lies within `max_words` [paragraphs].
+        document_of: The document of each paragraph [paragraphs].
+    """
+    in_repeated_document = is_document[document_of]
+    keep = wanted & ~is_paragraph & ~in_repeated_document
+    reached = np.bincount(document_of[wanted], minlength=len(is_document)) > 0
+    left = np.bincount(document_of[keep], minlength=len(is_document)) > 0
+    dropped = {
+        "documents dropped: repeated": reached & is_document,
+        "documents dropped: every paragraph repeated": reached & ~left & ~is_document,
+        "paragraphs dropped: repeated": wanted & is_paragraph & ~in_repeated_document,
+    }
+    return keep, int(left.sum()), +Counter({what: int(f.sum()) for what, f in dropped.items()})
 
 
-def _find_repeated(
-    files: list[SegmentFiles],
-    segments: list[ReadSegment],
-    settings: BuildSettings,
-    workplace: Path,
-) -> _Repeated:
-    """Return flags in memory-mapped files: one byte a text may exceed the memory."""
-    scratch = workplace / "repeated"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    found = {}
-    for kind, count, is_wanted in (
-        ("document", sum(s.documents for s in segments), settings.deduplicate != "none"),
-        ("paragraph", sum(s.paragraphs for s in segments), settings.deduplicate == "paragraphs"),
+def _repeated(
+    kind: str, count: int, files: list[SegmentFiles], scratch: Path, settings: BuildSettings
+) -> Flags:
+    """Return which texts repeat an earlier one, in a memory map: a byte each may be too much."""
+    flags = np.memmap(scratch / f"{kind}s", np.bool_, "w+", shape=(max(1, count),))
+    if settings.deduplicate == "paragraphs" or (settings.deduplicate, kind) == (
+        "documents",
+        "document",
     ):
-        flags = np.memmap(scratch / f"{kind}s", np.bool_, "w+", shape=(count,))
-        if is_wanted:
-            hashes = _hashes(files, f"{kind}_hashes")
-            for places in repetitions(hashes, count, scratch / "hashes"):
-                flags[places] = True
-        found[kind] = flags
-    return _Repeated(found["document"], found["paragraph"])
+        for places in repetitions(_hashes(files, f"{kind}_hashes"), count, scratch / "hashes"):
+            flags[places] = True
+    return flags
 
 
 def _hashes(files: list[SegmentFiles], name: str) -> Iterator[Hashes]:

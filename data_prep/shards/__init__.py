@@ -1,1 +1,1 @@
-"""The HDF5 format: packing documents into rows, manifest, reading rows back."""
+"""The HDF5 format: packing documents into sequences, manifest, reading them back."""

@@ -1,13 +1,13 @@
-"""The format of a shard folder: HDF5 files of token rows, their tokenizer and a manifest.
+"""The format of a shard folder: HDF5 files of sequences, their tokenizer and a manifest.
 
-Each HDF5 file holds one contiguous, uncompressed dataset "ids" [rows, sequence_length], read
-through a memory map: random rows cost a tenth of reading them through HDF5, and no open HDF5 handle
-crosses a fork. Only this file and tools/external_shards.py import h5py.
+Each HDF5 file holds one contiguous, uncompressed dataset "ids" [sequences, sequence_length],
+read through a memory map: random sequences cost a tenth of reading them through HDF5, and no open
+HDF5 handle crosses a fork. Only this file and tools/external_shards.py import h5py.
 """
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,77 +36,63 @@ TOKENIZER_ATTRIBUTE = "tokenizer_sha256"
 # h5py raises any of these for damage inside a file.
 HDF5_DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError)
 
-Rows = NDArray[np.unsignedinteger]
+Sequences = NDArray[np.unsignedinteger]
 
 
 class ShardHeader(NamedTuple):
-    """The header of an HDF5 file; its rows begin at byte `offset`."""
+    """The header of an HDF5 file; its sequences begin at byte `offset`."""
 
-    offset: int | None  # None if the rows are not contiguous
+    offset: int | None  # None if they are not contiguous
     shape: tuple[int, ...]
     dtype: str
 
 
-class SplitRows:
-    """The rows of one split, as if they were one array. Can be pickled and forked."""
+class SplitSequences:
+    """The sequences of one split, as if they were one array. Can be pickled and forked."""
 
     def __init__(self, folder: Path, name: SplitName, manifest: Manifest):
-        self.num_rows = manifest.splits[name].rows
-        self._folder = folder
-        self._name = name
-        self._manifest = manifest
-        self._maps: dict[int, Rows] = {}
+        self.num_sequences = manifest.splits[name].rows
+        self._folder, self._manifest, self._split = folder, manifest, manifest.splits[name]
+        self._maps: dict[int, Sequences] = {}
 
-    def rows(self, indices: NDArray[np.integer]) -> Rows:
-        """Return the rows [n, sequence_length] with these global numbers [n], in that order.
+    def read(self, numbers: NDArray[np.integer]) -> Sequences:
+        """Return the sequences [n, sequence_length] with these numbers [n], in that order.
 
         Raises:
-            IndexError: A number is negative or not below `num_rows`.
-            ShardError: A row holds an id that the tokenizer does not have.
+            IndexError: A number is negative or not below `num_sequences`.
+            ShardError: A sequence holds an id that the tokenizer does not have: it would index past
+                an embedding.
         """
-        if indices.size and (indices.min() < 0 or indices.max() >= self.num_rows):
-            raise IndexError(f"row numbers must lie in 0..{self.num_rows - 1}")
-        shards, rows = np.divmod(indices, self._manifest.splits[self._name].rows_per_shard)
-        found = np.empty((len(indices), self._manifest.sequence_length), self._manifest.dtype)
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= self.num_sequences):
+            raise IndexError(f"sequence numbers must lie in 0..{self.num_sequences - 1}")
+        shards, places = np.divmod(numbers, self._split.rows_per_shard)
+        found = np.empty((len(numbers), self._manifest.sequence_length), self._manifest.dtype)
         for shard in np.unique(shards).tolist():
             here = shards == shard
-            found[here] = self._checked(self._map(shard)[rows[here]], shard)
+            found[here] = self._map(shard)[places[here]]
+        size = self._manifest.tokenizer.vocabulary_size
+        if found.size and (largest := found.max()) >= size:
+            place = np.flatnonzero((found >= size).any(axis=1))[0]
+            name = self._split.shards[shards[place]].file
+            raise ShardError(
+                f"{self._folder / name}: holds the id {largest}, beyond the vocabulary of {size}; "
+                f"{REPAIR}"
+            )
         return found
-
-    def read_in_order(self, shards: Iterable[int], *, max_rows: int) -> Iterator[Rows]:
-        """Yield the rows of these files one after the other, at most `max_rows` at once.
-
-        Raises:
-            ShardError: A row holds an id that the tokenizer does not have.
-        """
-        for shard in shards:
-            rows = self._map(shard)
-            for first in range(0, len(rows), max_rows):
-                yield self._checked(rows[first : first + max_rows], shard)
 
     def fingerprint(self) -> str:
         """Return a sha256 that identifies the rows and the tokenizer that made them."""
-        shards = self._manifest.splits[self._name].shards
-        identity = [shard.sha256 for shard in shards] + [self._manifest.tokenizer.sha256]
+        identity = [shard.sha256 for shard in self._split.shards] + [
+            self._manifest.tokenizer.sha256
+        ]
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_maps": {}}  # pickled, a memory map becomes a copy of the file
 
-    def _checked(self, rows: Rows, shard: int) -> Rows:
-        """Return rows whose ids are all in the vocabulary: others would index past an embedding."""
-        size = self._manifest.tokenizer.vocabulary_size
-        if rows.size and (largest := rows.max()) >= size:
-            name = self._manifest.splits[self._name].shards[shard].file
-            raise ShardError(
-                f"{self._folder / name}: holds the id {largest}, beyond the vocabulary of {size}; "
-                f"{REPAIR}"
-            )
-        return rows
-
-    def _map(self, shard: int) -> Rows:
+    def _map(self, shard: int) -> Sequences:
         if shard not in self._maps:
-            record = self._manifest.splits[self._name].shards[shard]
+            record = self._split.shards[shard]
             file = self._folder / record.file
             header = check_shard(file, record, self._manifest)
             self._maps[shard] = np.memmap(file, header.dtype, "r", header.offset or 0, header.shape)
@@ -121,8 +107,8 @@ class ShardSet:
         self.manifest = manifest
         self.tokenizer_path = folder / TOKENIZER_FILE
 
-    def split(self, name: SplitName) -> SplitRows:
-        """Return the rows of "train" or "valid".
+    def split(self, name: SplitName) -> SplitSequences:
+        """Return the sequences of "train" or "valid".
 
         Raises:
             ShardError: There is no such split.
@@ -132,11 +118,11 @@ class ShardSet:
                 f"{self.folder}: holds no {name} sequences; "
                 f"{shell_command('data', 'split')} holds out some documents"
             )
-        return SplitRows(self.folder, name, self.manifest)
+        return SplitSequences(self.folder, name, self.manifest)
 
 
 def open_shards(folder: Path) -> ShardSet:
-    """Open a shard folder and check each file, without reading the rows (see verify.py).
+    """Open a shard folder and check each file, without reading the sequences (see verify.py).
 
     Raises:
         ShardError: A file is missing, cut short or damaged.
@@ -152,18 +138,18 @@ def open_shards(folder: Path) -> ShardSet:
 
 def write_shard(
     file: Path,
-    chunks: Iterable[Rows],
+    chunks: Iterable[Sequences],
     *,
     shape: tuple[int, int],
     dtype: str,
     tokenizer_sha256: str,
 ) -> ShardRecord:
-    """Write one file of rows, complete or not at all, and describe it.
+    """Write one file of sequences, complete or not at all, and describe it.
 
     Args:
         file: Name of the file.
-        chunks: The rows in order, as arrays [n, S] of any length.
-        shape: (number of rows, S).
+        chunks: The sequences in order, as arrays [n, S] of any length.
+        shape: (number of sequences, S).
         dtype: "uint16" or "uint32".
         tokenizer_sha256: Names the tokenizer that made the ids.
     """
@@ -176,7 +162,7 @@ def write_shard(
         for chunk in chunks:
             dataset[first : first + len(chunk)] = chunk
             first += len(chunk)
-    assert first == shape[0], f"{first} rows instead of {shape[0]}"
+    assert first == shape[0], f"{first} sequences instead of {shape[0]}"
     replace(partial, file)
     return ShardRecord(
         file=file.name, rows=shape[0], bytes=file.stat().st_size, sha256=sha256_of(file)
@@ -184,10 +170,10 @@ def write_shard(
 
 
 def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> ShardHeader:
-    """Check one file against the manifest, without reading its rows, and return its header.
+    """Check one file against the manifest, without its sequences, and return its header.
 
     Raises:
-        ShardError: The file is missing, cut short, damaged, or holds other rows.
+        ShardError: The file is missing, cut short, damaged, or holds other sequences.
     """
     if not file.is_file():
         raise ShardError(f"{file}: no such file; {REPAIR}")

@@ -41,7 +41,7 @@ class _Record(BaseModel):
 
 
 class TokenizerRecord(_Record):
-    """The tokenizer that made the rows."""
+    """The tokenizer that made the sequences."""
 
     kind: Literal["wordpiece", "bpe", "byte-bpe", "loaded"]
     sha256: str
@@ -52,7 +52,7 @@ class TokenizerRecord(_Record):
 
     @field_validator("special_tokens")
     @classmethod
-    def _has_what_rows_need(
+    def _has_what_sequences_need(
         cls, tokens: dict[SpecialToken, int], info: ValidationInfo
     ) -> dict[SpecialToken, int]:
         size = info.data.get("vocabulary_size", 0)
@@ -80,7 +80,7 @@ class ShardRecord(_Record):
 
 
 class SplitRecord(_Record):
-    """One split; documents to tokens count the text before it was cut into rows.
+    """One split; documents to tokens count the text before it was cut into sequences.
 
     Words and sentences are None where the folder was made from tokens alone.
     """
@@ -108,7 +108,7 @@ class Manifest(_Record):
     source: str
     licence: str
     cleaning: dict[str, int] = {}  # counts of what reading and cleaning changed or left out
-    history: tuple[str, ...] = ()  # what was done to the rows after they were built
+    history: tuple[str, ...] = ()  # what was done to the sequences after they were built
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -149,7 +149,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check_tokenizer(folder: Path, manifest: Manifest) -> None:
-    """Check that the folder holds the tokenizer that made its rows.
+    """Check that the folder holds the tokenizer that made its sequences.
 
     Raises:
         ShardError: It does not.
@@ -162,7 +162,7 @@ def check_tokenizer(folder: Path, manifest: Manifest) -> None:
 
 
 def check_counts(folder: Path, manifest: Manifest) -> None:
-    """Check that the numbers of rows agree: the place of a row is computed from them.
+    """Check that the counts agree: the place of a sequence is computed from them.
 
     Raises:
         ShardError: They do not, or there is nothing to train on.

@@ -1,28 +1,29 @@
-"""Pack a stream of token ids into full rows without padding, and unpack them again.
+"""Pack a stream of token ids into full sequences without padding, and unpack them again.
 
 Full sentences as in RoBERTa (Liu et al. 2019, section 4.2, FULL-SENTENCES): sentences follow each
-other in order, and rows continue across documents with one separator between them. Differs from
-RoBERTa at the end of a row: there a sentence that does not fit starts the next row and padding
-fills the rest; here it continues in the next row, so that every position holds a token.
+other in order, and sequences continue across documents with one separator between them. Differs
+from RoBERTa at the end of a sequence: there a sentence that does not fit starts the next one and
+padding fills the rest; here it continues in the next one, so that every position holds a token.
 
-Row r depends on the tokens r * (S - 2) .. (r + 1) * (S - 2) - 1 alone, so the files of a split can
-be written in any order, by any number of processes.
+Sequence r depends on the tokens r * (S - 2) .. (r + 1) * (S - 2) - 1 alone, so the files of a split
+can be written in any order, by any number of processes.
 """
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.shards.format import Rows, write_shard
-from data_prep.shards.manifest import ShardRecord, SplitName, TokenizerRecord
+from data_prep.shards.format import Sequences, write_shard
+from data_prep.shards.manifest import ShardRecord, SplitName, SplitRecord, TokenizerRecord
 
 Tokens = NDArray[np.unsignedinteger]
-RowType = Literal["uint16", "uint32"]
+IdType = Literal["uint16", "uint32"]
 
-# Rows are read and written in groups of about this many tokens; it bounds memory, not the result.
+# Sequences are read and written in groups of about this many tokens; it bounds memory, not the
+# result.
 TOKENS_PER_GROUP = 1 << 20
 
 
@@ -37,7 +38,7 @@ class TokenStream(NamedTuple):
     """Token files, read as one array."""
 
     files: tuple[TokenFile, ...]
-    dtype: RowType
+    dtype: IdType
 
     @property
     def num_tokens(self) -> int:
@@ -52,96 +53,129 @@ class TokenStream(NamedTuple):
             first, end = first - num_tokens, end - num_tokens
 
 
-class RowFormat(NamedTuple):
-    """The format of rows: [CLS], S - 2 tokens, [SEP]."""
+class TokenWriter:
+    """Writes documents as a raw file of token ids, a separator after each."""
+
+    def __init__(self, file: Path, tokenizer: TokenizerRecord) -> None:
+        self.documents = self.tokens = 0  # without separators
+        self._file, self._dtype = file, id_type(tokenizer.vocabulary_size)
+        self._separator = np.array([tokenizer.special_tokens["sep"]], self._dtype).tobytes()
+        self._stream = file.open("wb", TOKENS_PER_GROUP)
+
+    def append(self, document: NDArray[np.integer]) -> None:
+        """Write a document and a separator."""
+        self._stream.write(document.astype(self._dtype, copy=False).tobytes())
+        self._stream.write(self._separator)
+        self.documents += 1
+        self.tokens += len(document)
+
+    def close(self) -> TokenStream:
+        """Close the file and return it as a stream."""
+        self._stream.close()
+        return TokenStream((TokenFile(self._file, self.tokens + self.documents),), self._dtype)
+
+
+class SequenceFormat(NamedTuple):
+    """The format of sequences: [CLS], S - 2 tokens, [SEP]."""
 
     sequence_length: int
-    dtype: RowType
+    dtype: IdType
     tokenizer: TokenizerRecord
 
     @classmethod
-    def of(cls, tokenizer: TokenizerRecord, sequence_length: int) -> "RowFormat":
-        """Return the format of rows with this tokenizer's ids, in the smallest type."""
+    def of(cls, tokenizer: TokenizerRecord, sequence_length: int) -> "SequenceFormat":
+        """Return the format with this tokenizer's ids, in the smallest type."""
         return cls(sequence_length, id_type(tokenizer.vocabulary_size), tokenizer)
 
-    def rows(self, tokens: Tokens) -> Rows:
-        """Return tokens [n * (S - 2)] as rows [n, S]."""
-        rows = np.empty(
-            (len(tokens) // (self.sequence_length - 2), self.sequence_length), self.dtype
-        )
-        rows[:, 0] = self.tokenizer.special_tokens["cls"]
-        rows[:, 1:-1] = tokens.reshape(len(rows), -1)
-        rows[:, -1] = self.tokenizer.special_tokens["sep"]
-        return rows
+    def packed(self, tokens: Tokens) -> Sequences:
+        """Return tokens [n * (S - 2)] as sequences [n, S]."""
+        num_sequences = len(tokens) // (self.sequence_length - 2)
+        sequences = np.empty((num_sequences, self.sequence_length), self.dtype)
+        sequences[:, 0] = self.tokenizer.special_tokens["cls"]
+        sequences[:, 1:-1] = tokens.reshape(num_sequences, -1)
+        sequences[:, -1] = self.tokenizer.special_tokens["sep"]
+        return sequences
 
 
 class ShardTask(NamedTuple):
-    """One file of rows to write."""
+    """One file of sequences to write."""
 
     file: str
     stream: TokenStream
-    first_row: int
-    num_rows: int
-    format: RowFormat
+    first: int  # number of its first sequence
+    num_sequences: int
+    format: SequenceFormat
 
     def write(self, folder: Path) -> ShardRecord:
         """Write the file, complete or not at all."""
         return write_shard(
             folder / self.file,
-            self._rows(),
-            shape=(self.num_rows, self.format.sequence_length),
+            self._sequences(),
+            shape=(self.num_sequences, self.format.sequence_length),
             dtype=self.format.dtype,
             tokenizer_sha256=self.format.tokenizer.sha256,
         )
 
-    def _rows(self) -> Iterator[Rows]:
-        per_row = self.format.sequence_length - 2
-        per_group = max(1, TOKENS_PER_GROUP // per_row)
-        end = self.first_row + self.num_rows
-        for first in range(self.first_row, end, per_group):
+    def _sequences(self) -> Iterator[Sequences]:
+        length = self.format.sequence_length - 2
+        per_group = max(1, TOKENS_PER_GROUP // length)
+        end = self.first + self.num_sequences
+        for first in range(self.first, end, per_group):
             last = min(first + per_group, end)
-            pieces = list(self.stream.read(first * per_row, last * per_row))
-            yield self.format.rows(np.concatenate(pieces))
+            yield self.format.packed(
+                np.concatenate(list(self.stream.read(first * length, last * length)))
+            )
 
 
 def shard_tasks(
-    name: SplitName, stream: TokenStream, row_format: RowFormat, *, max_rows_per_shard: int
+    name: SplitName, stream: TokenStream, form: SequenceFormat, *, longest: int
 ) -> list[ShardTask]:
-    """Return the files of a split: of equal length, as few as `max_rows_per_shard` allows.
+    """Return the files of a split: of equal length, as few as files of `longest` sequences allow.
 
-    Tokens that do not fill a last row are left out, and so are the last rows that would make one
-    file longer than the others (see `rows_dropped`). A stream shorter than a row gives no files.
+    Tokens that do not fill a last sequence are left out, and so are the last sequences that would
+    make one file longer than the others. A stream shorter than a sequence gives no files.
     """
-    num_rows = stream.num_tokens // (row_format.sequence_length - 2)
-    num_shards = -(-num_rows // max_rows_per_shard)
-    rows_per_shard = num_rows // max(1, num_shards)
+    num_sequences = stream.num_tokens // (form.sequence_length - 2)
+    num_shards = -(-num_sequences // longest)
+    length = num_sequences // max(1, num_shards)
     return [
-        ShardTask(f"{name}-{n:05d}.h5", stream, n * rows_per_shard, rows_per_shard, row_format)
-        for n in range(num_shards)
+        ShardTask(f"{name}-{n:05d}.h5", stream, n * length, length, form) for n in range(num_shards)
     ]
 
 
-def rows_dropped(tasks: list[ShardTask]) -> int:
-    """Return the number of full rows that these files leave out; it is below their number."""
-    per_row = tasks[0].format.sequence_length - 2
-    return tasks[0].stream.num_tokens // per_row - sum(task.num_rows for task in tasks)
+def split_record(tasks: list[ShardTask], shards: list[ShardRecord], **counts: Any) -> SplitRecord:
+    """Return the record of a split whose files are written.
+
+    Args:
+        tasks: Its files, one at least.
+        shards: Their records.
+        counts: `documents`, `words`, `sentences` and `tokens` of its text.
+    """
+    written = sum(task.num_sequences for task in tasks)
+    in_text = tasks[0].stream.num_tokens // (tasks[0].format.sequence_length - 2)
+    return SplitRecord(
+        **counts,
+        rows=written,
+        rows_per_shard=tasks[0].num_sequences,
+        rows_dropped=in_text - written,
+        shards=tuple(shards),
+    )
 
 
-def unpack(rows: Rows) -> Tokens:
-    """Return the tokens [n * (S - 2)] that rows [n, S] were cut from."""
-    return rows[:, 1:-1].reshape(-1)
+def unpack(sequences: Sequences) -> Tokens:
+    """Return the tokens [n * (S - 2)] that sequences [n, S] were cut from."""
+    return sequences[:, 1:-1].reshape(-1)
 
 
 def documents_of(pieces: Iterable[Tokens], sep_id: int) -> Iterator[Tokens]:
     """Yield the documents of a stream of tokens in pieces, without separators.
 
-    The last one may be cut short: rows do not mark where the stream continued.
+    The last one may be cut short: sequences do not mark where the stream continued.
     """
     unfinished: list[Tokens] = []
     for piece in pieces:
-        ends = np.flatnonzero(piece == sep_id)
         first = 0
-        for end in ends.tolist():
+        for end in np.flatnonzero(piece == sep_id).tolist():
             yield np.concatenate([*unfinished, piece[first:end]])
             unfinished, first = [], end + 1
         unfinished.append(piece[first:])
@@ -149,20 +183,6 @@ def documents_of(pieces: Iterable[Tokens], sep_id: int) -> Iterator[Tokens]:
         yield np.concatenate(unfinished)
 
 
-def write_documents(
-    file: Path, documents: Iterable[Tokens], sep_id: int, dtype: RowType
-) -> TokenFile:
-    """Write documents as a raw file of token ids, a separator after each."""
-    num_tokens = 0
-    separator = np.array([sep_id], dtype)
-    with file.open("wb") as stream:
-        for document in documents:
-            document.astype(dtype, copy=False).tofile(stream)
-            separator.tofile(stream)
-            num_tokens += len(document) + 1
-    return TokenFile(file, num_tokens)
-
-
-def id_type(vocabulary_size: int) -> RowType:
+def id_type(vocabulary_size: int) -> IdType:
     """Return the smallest type that holds every id."""
     return "uint16" if vocabulary_size <= 1 << 16 else "uint32"

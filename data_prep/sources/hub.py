@@ -7,16 +7,8 @@ from typing import Any
 
 from data_prep.files.extras import require
 from data_prep.files.hub import connect_to_hub
-from data_prep.sources.source import (
-    BEGINNING,
-    CorpusError,
-    Parsed,
-    Position,
-    RawDocument,
-    Skipped,
-    Source,
-)
-from data_prep.sources.tables import parsed_text
+from data_prep.sources.source import BEGINNING, CorpusError, Document, Position, Skipped, Source
+from data_prep.sources.tables import document_of, no_column
 
 
 @dataclass(frozen=True)
@@ -30,16 +22,12 @@ class HubDataset(Source):
     column: str = "text"
 
     libraries = ("datasets",)
+    licence = "see the card of the data set"
 
     @property
     def description(self) -> str:
         """Return the name that the user gave."""
         return f"{self.name} (Hugging Face Hub)"
-
-    @property
-    def licence(self) -> str:
-        """Return where the licence is stated."""
-        return f"see the card of {self.dataset}"
 
     @property
     def num_bytes(self) -> None:
@@ -50,67 +38,33 @@ class HubDataset(Source):
         """Return name and revision; without a revision the data may change on the Hub."""
         return [[self.dataset, self.config, self.split, self.revision, self.column]]
 
-    def raw_documents(self, start: Position = BEGINNING) -> Iterator[RawDocument | Skipped]:
+    def read(self, start: Position = BEGINNING) -> Iterator[Document | Skipped]:
         """Yield the value of the text column of each row."""
-        rows = self._open()
-        first = start.record
-        if first:
-            rows = rows.skip(first)
         try:
-            for number, row in enumerate(rows, start=first + 1):
+            rows = self._open().skip(start.record)
+            for number, row in enumerate(rows, start=start.record + 1):
                 if self.column not in row:
-                    raise self._refused(
-                        f"no column {self.column!r}, it has {', '.join(row)}; "
-                        "say which one is the text: column=NAME"
-                    )
-                text = row[self.column]
-                if not isinstance(text, str | None):
-                    raise self._refused(
-                        f"column {self.column!r} holds {type(text).__name__}, not text; "
-                        "name another one: column=NAME"
-                    )
-                # A list, because the content of a raw document has a length.
-                content = [] if text is None else [text]
-                yield RawDocument(content, self.name, number, Position(0, number), 0)
+                    raise no_column(self.name, self.column, row)
+                document = document_of(row[self.column], self.name, number, 0)
+                yield document._replace(end=Position(0, number))
         except CorpusError:
             raise
         except Exception as error:  # reading over a network can raise anything
-            raise self._refused(f"reading stopped: {_first_line(error)}; try again") from error
-
-    def parse(self, raw: RawDocument) -> Parsed:
-        """Return the paragraphs of the text."""
-        return parsed_text(raw.content[0] if raw.content else None, raw)
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            raise CorpusError(f"{self.name}: cannot be read: {reason}; try again") from error
 
     def _open(self) -> Any:
         require("datasets", by=self.name)
         import datasets
 
         if not Path(self.dataset).exists():
-            self._check_network()
-        try:
-            return datasets.load_dataset(
-                self.dataset,
-                self.config,
-                split=self.split,
-                revision=self.revision,
-                streaming=True,
-            )
-        except Exception as error:  # unknown name, configuration, split; access refused; ...
-            raise self._refused(f"cannot be opened: {_first_line(error)}") from error
-
-    def _check_network(self) -> None:
-        try:
-            connect_to_hub()
-        except OSError as error:
-            raise self._refused(
-                f"the Hugging Face Hub cannot be reached ({error}); download the data set where "
-                "there is a network and give its Parquet or JSON Lines files"
-            ) from error
-
-    def _refused(self, reason: str) -> CorpusError:
-        return CorpusError(f"{self.name}: {reason}")
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].rstrip(".")
+            try:
+                connect_to_hub()
+            except OSError as error:
+                raise CorpusError(
+                    f"{self.name}: the Hugging Face Hub cannot be reached ({error}); download the "
+                    "data set where there is a network and give its Parquet or JSON Lines files"
+                ) from error
+        return datasets.load_dataset(
+            self.dataset, self.config, split=self.split, revision=self.revision, streaming=True
+        )

@@ -1,12 +1,13 @@
-"""Find the files of a source and detect their kind by name and, where needed, by content."""
+"""Find the files of a source, detect their kind, and refuse those that are not text."""
 
 import os
 import re
+import shlex
 from pathlib import Path
 
-from data_prep.sources.compression import COMPRESSIONS, opened
-from data_prep.sources.file_types import BEGINNING_BYTES, NAME_OF_DUMP, refuse_content
+from data_prep.files.program import shell_command
 from data_prep.sources.source import CorpusError, DamagedFile, NotText
+from data_prep.sources.streams import COMPRESSIONS, opened
 from data_prep.sources.wikiextractor import BEGINNING_OF_ARTICLE
 
 KIND_OF_SUFFIX = {
@@ -18,15 +19,39 @@ KIND_OF_SUFFIX = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
-
 _EXTRACTED_NAME = re.compile(r"wiki_\d+")
+# In the names of its parts ("enwiki-...-pages-articles1.xml-p1p41242.bz2") and of its index.
+_NAME_OF_DUMP = "-pages-articles"
+
+_DUMP = (
+    "a Wikipedia dump; run WikiExtractor on it and give the folder of its output, or take the "
+    "articles from the Hub: --corpus hub:wikimedia/wikipedia:config=20231101.en"
+)
+_BY_PANDOC = "extract its text: pandoc -t plain --wrap=none {file} -o {file}.txt"
+_TAR = "a tar archive; unpack it and name what is inside: tar -xf {file} -C FOLDER"
+_HDF5 = (
+    "an HDF5 file; export its text as JSON Lines (.jsonl); pre-training shards of other programs "
+    f"are converted by {shell_command('data', 'import')}"
+)
+# What files that are not plain text are, and how to get at their text.
+_NO_TEXT = {
+    ".pdf": "a PDF document; extract its text: pdftotext {file}",
+    ".docx": f"a Word document; {_BY_PANDOC}",
+    ".odt": f"an OpenDocument file; {_BY_PANDOC}",
+    ".epub": f"an EPUB book; {_BY_PANDOC}",
+    ".rtf": f"an RTF document; {_BY_PANDOC}",
+    **dict.fromkeys((".html", ".htm"), f"an HTML page; {_BY_PANDOC}"),
+    ".xml": "an XML file; extract its text, or read its lines as they are: text:{file}",
+    ".zip": "a ZIP archive; unpack it and name what is inside: unzip {file} -d FOLDER",
+    **{".tar": _TAR, ".tgz": _TAR, ".h5": _HDF5, ".hdf5": _HDF5},
+}
 
 
 def is_path(place: str) -> bool:
     """Return whether a file or folder has this name."""
     try:
         return bool(place) and Path(place).exists()
-    except OSError:  # too long, or in a folder that may not be entered
+    except (OSError, ValueError):  # too long, in a folder that may not be entered, or with a NUL
         return False
 
 
@@ -39,9 +64,16 @@ def files_below(folder: Path) -> list[Path]:
     Raises:
         CorpusError: A folder cannot be listed.
     """
+
+    def refuse(error: OSError) -> None:
+        raise CorpusError(
+            f"{error.filename}: cannot be listed ({error.strerror}); grant permission, or name the "
+            "files inside it"
+        ) from error
+
     seen: set[tuple[int, int]] = set()
     found: list[Path] = []
-    for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         stat = Path(place).stat()
         if (stat.st_dev, stat.st_ino) in seen:
             folders.clear()
@@ -59,7 +91,7 @@ def kind_of(file: Path) -> str | None:
     stem = file.stem if file.suffix in COMPRESSIONS else file.name
     if _EXTRACTED_NAME.fullmatch(stem):
         return "jsonl" if _beginning_of(file).startswith(b"{") else "wikiextractor"
-    return None if NAME_OF_DUMP in stem else KIND_OF_SUFFIX.get(Path(stem).suffix.lower())
+    return None if _NAME_OF_DUMP in stem else KIND_OF_SUFFIX.get(Path(stem).suffix.lower())
 
 
 def kind_of_text(files: tuple[Path, ...]) -> str:
@@ -68,36 +100,22 @@ def kind_of_text(files: tuple[Path, ...]) -> str:
     return "wikiextractor" if is_extracted else "text"
 
 
-def refuse_stored(files: tuple[Path, ...]) -> None:
-    """Refuse files whose bytes on the disk begin as no text does, before anything is read.
-
-    What a compressed file holds is checked when it is read.
+def refuse_name(file: Path) -> None:
+    """Refuse a file whose name says that it is not plain text.
 
     Raises:
-        CorpusError: One is binary or has another encoding.
+        NotText: It is not.
     """
-    for file in files:
-        if file.suffix in COMPRESSIONS or not file.is_file():
-            continue  # reading it will report what is wrong
-        try:
-            with file.open("rb", buffering=0) as stream:
-                refuse_content(file, stream.read(BEGINNING_BYTES))
-        except OSError:
-            continue
-        except NotText as error:
-            raise NotText(f"{error}; to leave such files out: --damaged-files skip") from None
+    stem = file.stem if file.suffix in COMPRESSIONS else file.name
+    known = _DUMP if _NAME_OF_DUMP in stem else _NO_TEXT.get(Path(stem).suffix.lower())
+    if known:
+        raise NotText(f"{file}: {known.format(file=shlex.quote(str(file)))}")
 
 
 def _beginning_of(file: Path) -> bytes:
     try:
         with opened(file) as (content, _):
-            return content.read1(len(BEGINNING_OF_ARTICLE))
+            beginning: bytes = content.read1(len(BEGINNING_OF_ARTICLE))
+            return beginning
     except DamagedFile:
         return b""  # reading it will report the damage
-
-
-def _refuse(error: OSError) -> None:
-    raise CorpusError(
-        f"{error.filename}: cannot be listed ({error.strerror}); grant permission, or name the "
-        "files inside it"
-    ) from error

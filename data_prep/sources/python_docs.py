@@ -22,15 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files.quoting import is_unicode
-from data_prep.sources.source import (
-    BEGINNING,
-    Parsed,
-    Position,
-    RawDocument,
-    Skipped,
-    Source,
-    file_size,
-)
+from data_prep.sources.source import BEGINNING, Document, Position, Source, file_size
 
 # An unfinished build that read something else of the same installation is not continued: change
 # this with what is read.
@@ -81,17 +73,14 @@ class PythonDocs(Source):
     same text wherever it is. Files that cannot be read or decoded are skipped.
     """
 
+    licence = "those of Python and of the installed packages"
+
     @property
     def description(self) -> str:
         """Return the version of Python and the number of packages."""
         num_packages = len(self._packages())
         python = platform.python_version()
         return f"{READING} of Python {python} and {num_packages} installed packages"
-
-    @property
-    def licence(self) -> str:
-        """Return whose licences apply."""
-        return "those of Python and of the installed packages"
 
     @property
     def num_bytes(self) -> int:
@@ -102,20 +91,19 @@ class PythonDocs(Source):
         """Return what is read, and the versions of Python and of all packages."""
         return [[READING, platform.python_version(), *self._packages()]]
 
-    def raw_documents(self, start: Position = BEGINNING) -> Iterator[RawDocument | Skipped]:
+    def read(self, start: Position = BEGINNING) -> Iterator[Document]:
         """Yield the path of each module."""
         read_bytes = 0
         for number, file in enumerate(self._files(), start=1):
             read_bytes += file_size(file)
             if number > start.record:
-                yield RawDocument(str(file), str(file), 1, Position(0, number), read_bytes)
+                yield Document(str(file), str(file), 1, read_bytes, end=Position(0, number))
 
-    def parse(self, raw: RawDocument) -> Parsed:
+    def paragraphs(self, document: Document) -> list[str]:
         """Return the paragraphs of a module's docstrings that read as prose."""
-        strings = triple_quoted(_source_of(Path(raw.content)))
-        paragraphs = (text for string in strings for text in prose(string))
+        strings = triple_quoted(_source_of(Path(document.text)))
         # Escapes in the sources can name unpaired surrogates.
-        return Parsed([text for text in paragraphs if is_unicode(text)], [])
+        return [text for string in strings for text in prose(string) if is_unicode(text)]
 
     def _files(self) -> list[Path]:
         return [file for root in _installed_roots() for file in _module_files(root)]

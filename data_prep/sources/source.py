@@ -1,14 +1,14 @@
 """The interface of a source of documents, and the base class of sources made of files.
 
-One process reads and many work: `raw_documents` streams undecoded documents and does as little as
-possible; `parse` turns one of them into paragraphs, in any process.
+One process reads and many work: `read` streams documents and does as little as possible;
+`paragraphs` is called in any process.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from data_prep.files.errors import UserError
 from data_prep.settings import DamagedFiles
@@ -23,7 +23,7 @@ class NotText(CorpusError):
 
 
 class Position(NamedTuple):
-    """How far a source was read: number of finished files, raw documents of the next one."""
+    """How far a source was read: number of finished files, documents of the next one."""
 
     file: int
     record: int
@@ -36,8 +36,6 @@ DAMAGED, NOT_A_TEXT_FILE = "file cut short or damaged", "not a text file"
 INVALID_UTF8 = "not valid UTF-8"
 EXPECTED_SKIPS = (DAMAGED, NOT_A_TEXT_FILE)  # allowed by damaged_files, no fault of the text
 
-SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1000  # `EvenSample` takes nothing of a smaller share
-
 LONGEST_PARAGRAPH = 1 << 20  # characters; some data sets hold a whole book in one line
 
 
@@ -45,35 +43,20 @@ class Skipped(NamedTuple):
     """Something that was left out; counts are kept by reason, so it has no varying parts."""
 
     file: str
-    line: int  # or the number of the raw document; 0 is the whole file
+    line: int  # or the number of the document; 0 is the whole file
     reason: str
 
 
-class FileRecord(NamedTuple):
-    """A raw document from the reader of one file."""
+class Document(NamedTuple):
+    """A document, also one of which nothing could be read: its number counts."""
 
-    content: Any  # undecoded and cheap to pickle: bytes, a list of them, text
-    line: int  # the first line, or the number of the document
-    read_bytes: int  # of this file, so far
-    cut: bool = False  # the rest of a document that is too long follows as the next one
-
-
-class RawDocument(NamedTuple):
-    """A document before it is parsed."""
-
-    content: Any
+    text: str  # a paragraph a line
     file: str
-    line: int
-    end: Position  # `raw_documents` continues here with the next one
-    read_bytes: int  # of the source, so far; of compressed files the compressed bytes
-    cut: bool = False
-
-
-class Parsed(NamedTuple):
-    """The paragraphs of a document: one line each, single spaces, never empty."""
-
-    paragraphs: list[str]
-    skipped: list[Skipped]
+    line: int  # the first line, or the number of the document
+    read_bytes: int  # so far; of compressed files the compressed bytes
+    skipped: tuple[Skipped, ...] = ()
+    cut: bool = False  # the rest of a document that is too long follows as the next one
+    end: Position = BEGINNING  # `read` continues here with the next one
 
 
 class DamagedFile(Exception):
@@ -92,17 +75,13 @@ class Source(ABC):
     weight: float
 
     libraries: ClassVar[tuple[str, ...]] = ()  # packages that read it
-    unit = "documents"  # what is skipped, and counted to judge how much is skipped
+    unit: ClassVar[str] = "documents"  # what is counted to judge how much is skipped
+    licence: ClassVar[str] = "that of the text files"  # of the text, as far as it is known
 
     @property
     @abstractmethod
     def description(self) -> str:
         """Return the description for the manifest."""
-
-    @property
-    @abstractmethod
-    def licence(self) -> str:
-        """Return the licence of the text, as far as it is known."""
 
     @property
     @abstractmethod
@@ -114,16 +93,16 @@ class Source(ABC):
         """Return what must not change during a build: one entry for each file."""
 
     @abstractmethod
-    def raw_documents(self, start: Position = BEGINNING) -> Iterator[RawDocument | Skipped]:
-        """Yield the raw documents from `start` on, and what is left out between them.
+    def read(self, start: Position = BEGINNING) -> Iterator[Document | Skipped]:
+        """Yield the documents from `start` on, and what is left out between them.
 
         Raises:
             CorpusError: A file is damaged, or is not of the stated kind.
         """
 
-    @abstractmethod
-    def parse(self, raw: RawDocument) -> Parsed:
-        """Return the paragraphs of a raw document."""
+    def paragraphs(self, document: Document) -> list[str]:
+        """Return the paragraphs of a document: one line each, single spaces, never empty."""
+        return paragraphs_of(document.text)
 
 
 @dataclass(frozen=True)
@@ -134,11 +113,11 @@ class FileSource(Source):
     damaged_files: DamagedFiles
     left_out: str = ""  # counts of what else the folder holds
 
-    kind = "files"
+    kind: ClassVar[str] = "files"
 
     @abstractmethod
-    def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
-        """Yield the raw documents of one file.
+    def records(self, file: Path) -> Iterator[Document | Skipped]:
+        """Yield the documents of one file, with the bytes that were read of this file.
 
         Raises:
             DamagedFile: It cannot be read to its end.
@@ -151,11 +130,6 @@ class FileSource(Source):
         return f"{self.name} ({len(self.files)} {self.kind}, {self.num_bytes:,} bytes)"
 
     @property
-    def licence(self) -> str:
-        """Return that the files decide."""
-        return "that of the text files"
-
-    @property
     def num_bytes(self) -> int:
         """Return the size of all files, as they are on the disk."""
         return sum(file_size(file) for file in self.files)
@@ -164,81 +138,49 @@ class FileSource(Source):
         """Return path, size and modification time of every file."""
         return [[str(file), *_size_and_time(file)] for file in self.files]
 
-    def raw_documents(self, start: Position = BEGINNING) -> Iterator[RawDocument | Skipped]:
-        """Yield the raw documents of one file after the other; see `Source`."""
+    def read(self, start: Position = BEGINNING) -> Iterator[Document | Skipped]:
+        """Yield the documents of one file after the other; see `Source`."""
         finished_bytes = sum(file_size(file) for file in self.files[: start.file])
         for number, file in enumerate(self.files[start.file :], start=start.file):
-            num_done = start.record if number == start.file else 0
-            record = 0
-            for found in self._records_and_damage(file):
-                if isinstance(found, Skipped):
-                    if record >= num_done:
-                        yield found
-                    continue
-                record += 1
-                if record > num_done:
-                    end = Position(number, record)
-                    read = finished_bytes + found.read_bytes
-                    yield RawDocument(found.content, str(file), found.line, end, read, found.cut)
-            finished_bytes += file_size(file)
-
-    def _records_and_damage(self, file: Path) -> Iterator[FileRecord | Skipped]:
-        try:
-            yield from self.records(file)
-        except DamagedFile as error:
-            if self.damaged_files == "skip":
+            num_done, record = start.record if number == start.file else 0, 0
+            try:
+                for found in self.records(file):
+                    if isinstance(found, Skipped):
+                        if record >= num_done:
+                            yield found
+                        continue
+                    record += 1
+                    if record > num_done:
+                        read = finished_bytes + found.read_bytes
+                        yield found._replace(read_bytes=read, end=Position(number, record))
+            except DamagedFile as error:
+                if self.damaged_files == "stop":
+                    raise CorpusError(
+                        f"{file}: cannot be read after line {error.line}: {error.reason}; repair "
+                        "the file or leave it out, or continue without its rest: --damaged-files "
+                        "skip"
+                    ) from error
                 yield Skipped(str(file), error.line, DAMAGED)
-                return
-            raise CorpusError(
-                f"{file}: cannot be read after line {error.line}: {error.reason}; repair the file "
-                "or leave it out, or continue without its rest: --damaged-files skip"
-            ) from error
-        except NotText:
-            if self.damaged_files == "skip":
+            except NotText:
+                if self.damaged_files == "stop":
+                    raise
                 yield Skipped(str(file), 0, NOT_A_TEXT_FILE)
-                return
-            raise
-
-
-def weight_of(name: str, digits: str) -> float:
-    """Return the weight in the name of a source.
-
-    Raises:
-        CorpusError: It is not a number, too small or too large.
-    """
-    try:
-        weight = float(digits)
-    except ValueError:
-        weight = 0.0
-    if not SMALLEST_WEIGHT <= weight <= LARGEST_WEIGHT:
-        raise CorpusError(
-            f"{name}: weight={digits} is not a number from {SMALLEST_WEIGHT:f} to "
-            f"{LARGEST_WEIGHT}; it is the number of uses of each document"
-        )
-    return weight
+            finished_bytes += file_size(file)
 
 
 def paragraphs_of(text: str) -> list[str]:
     """Return the lines of a text that are not blank, with single spaces; long ones in pieces."""
     paragraphs: list[str] = []
     for line in text.split("\n"):
-        if paragraph := " ".join(line.split()):
-            if len(paragraph) > LONGEST_PARAGRAPH:
-                paragraphs += _pieces_of(paragraph)
-            else:
-                paragraphs.append(paragraph)
+        paragraph = " ".join(line.split())
+        while len(paragraph) > LONGEST_PARAGRAPH:  # cut at a space if there is one
+            space = paragraph.rfind(" ", 1, LONGEST_PARAGRAPH + 1)
+            end = space if space > 0 else LONGEST_PARAGRAPH
+            paragraphs.append(paragraph[:end])
+            paragraph = paragraph[end + (space > 0) :]
+        if paragraph:
+            paragraphs.append(paragraph)
     return paragraphs
-
-
-def _pieces_of(paragraph: str) -> Iterator[str]:
-    """Yield a paragraph in pieces that are short enough, cut at spaces if there are any."""
-    start = 0
-    while len(paragraph) - start > LONGEST_PARAGRAPH:
-        space = paragraph.rfind(" ", start + 1, start + LONGEST_PARAGRAPH + 1)
-        end = space if space > 0 else start + LONGEST_PARAGRAPH
-        yield paragraph[start:end]
-        start = end + (space > 0)
-    yield paragraph[start:]
 
 
 def _size_and_time(file: Path) -> tuple[int, int]:

@@ -1,15 +1,14 @@
 """Parse and open a source as the user names it: [KIND:]PLACE[:key=value]..."""
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import get_args
 
 from data_prep.settings import PYTHON_DOCS, DamagedFiles
-from data_prep.sources.compression import COMPRESSIONS
-from data_prep.sources.file_types import refuse_name, remedy_of, type_of_name
 from data_prep.sources.hub import HubDataset
 from data_prep.sources.places import (
     KIND_OF_SUFFIX,
@@ -17,43 +16,29 @@ from data_prep.sources.places import (
     is_path,
     kind_of,
     kind_of_text,
-    refuse_stored,
+    refuse_name,
 )
 from data_prep.sources.python_docs import PythonDocs
-from data_prep.sources.source import CorpusError, FileSource, Source, weight_of
+from data_prep.sources.source import CorpusError, DamagedFile, FileSource, Source
+from data_prep.sources.streams import COMPRESSIONS, opened_text
 from data_prep.sources.tables import CsvFiles, JsonLines, ParquetFiles
 from data_prep.sources.text import DocumentEnd, TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
 
-FILE_SOURCES: dict[str, Any] = {
+FILE_SOURCES: dict[str, type[FileSource]] = {
     "text": TextFiles,
     "jsonl": JsonLines,
     "csv": CsvFiles,
     "parquet": ParquetFiles,
     "wikiextractor": WikiExtractorFiles,
 }
-COLUMN_KINDS = ("jsonl", "csv", "parquet", "hub")
-# The kinds that have a key.
-KEYS = {
-    "weight": (*FILE_SOURCES, "hub", PYTHON_DOCS),
-    "column": COLUMN_KINDS,
-    "documents": ("text",),
-    "config": ("hub",),
-    "split": ("hub",),
-    "revision": ("hub",),
-}
-KINDS = KEYS["weight"]
+KINDS: dict[str, type[Source]] = {**FILE_SOURCES, "hub": HubDataset, PYTHON_DOCS: PythonDocs}
+# Fields of sources that are no keys.
+_PLACE = {"name", "files", "damaged_files", "left_out", "dataset"}
+
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1000  # `EvenSample` takes nothing of a smaller share
 
 _KEY = re.compile(r"^(.+):([a-z_]+)=([^:]*)$", re.DOTALL)
-
-
-class SourceSpec(NamedTuple):
-    """A source as the user wrote it."""
-
-    name: str
-    kind: str | None
-    place: str
-    keys: dict[str, str]
 
 
 def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
@@ -69,23 +54,22 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
         CorpusError: The place does not exist, is empty, holds several kinds, or files that are not
             text; or a kind, key or value is unknown.
     """
-    spec = _spec_of(text)
-    if spec.place == PYTHON_DOCS and spec.kind is None:
-        spec = spec._replace(kind=PYTHON_DOCS)
-    if spec.kind == PYTHON_DOCS:
-        return PythonDocs(text, _checked(spec))
-    if spec.kind == "hub":
-        return HubDataset(text, _checked(spec), spec.place, **_others(spec))
-    kind, files, left_out = _files_at(spec)
-    if kind != "parquet" and damaged_files == "stop":
-        refuse_stored(files)
-    if spec.kind is None and kind == "text":
-        kind = kind_of_text(files)
-    weight = _checked(spec._replace(kind=kind))
-    source: FileSource = FILE_SOURCES[kind](
-        text, weight, files, damaged_files, left_out, **_others(spec)
+    kind, place, keys = _parsed(text)
+    if kind == PYTHON_DOCS:
+        return PythonDocs(text, **_checked(text, kind, keys))
+    if kind == "hub":
+        return HubDataset(text, dataset=place, **_checked(text, kind, keys))
+    found, files, left_out = _files_at(place, kind)
+    if found != "parquet" and damaged_files == "stop":
+        for file in files:
+            with suppress(DamagedFile), opened_text(file):
+                pass  # what is no text is refused before anything is read
+    if kind is None and found == "text":
+        found = kind_of_text(files)
+    values = _checked(text, found, keys)
+    return FILE_SOURCES[found](
+        text, files=files, damaged_files=damaged_files, left_out=left_out, **values
     )
-    return source
 
 
 def describe(names: Iterable[str]) -> str:
@@ -99,60 +83,65 @@ def describe(names: Iterable[str]) -> str:
     return "; ".join(open_source(name, damaged_files="skip").description for name in names)
 
 
-def _spec_of(text: str) -> SourceSpec:
-    """Parse a source; if a file with the whole name exists, the name is a path."""
+def _parsed(text: str) -> tuple[str | None, str, dict[str, str]]:
+    """Return kind, place and keys of a source; what exists with the whole name is a path."""
     place = text
     keys: dict[str, str] = {}
     while (
         not is_path(place) and not is_path(place.partition(":")[2]) and (found := _KEY.match(place))
     ):
         place, keys = found[1], {found[2]: found[3]} | keys
-    kind: str | None = None
-    if not is_path(place) and ":" in place:
-        kind, _, place = place.partition(":")
-        if kind not in KINDS:
-            raise CorpusError(
-                f"{text}: no such file, and {kind!r} is no kind of source{_nearest(kind, KINDS)}; "
-                f"the kinds are {', '.join(KINDS)}"
-            )
-    return SourceSpec(text, kind, place, keys)
-
-
-def _checked(spec: SourceSpec) -> float:
-    """Refuse keys that this kind does not have, and return the weight."""
-    for key in spec.keys:
-        if spec.kind not in KEYS.get(key, ()):
-            known = [name for name, kinds in KEYS.items() if spec.kind in kinds]
-            raise CorpusError(
-                f"{spec.name}: {spec.kind} has no key {key!r}{_nearest(key, known)}; "
-                f"it has {', '.join(known)}"
-            )
-    ends = get_args(DocumentEnd)
-    if (documents := spec.keys.get("documents", ends[0])) not in ends:
+    if is_path(place):
+        return None, place, keys
+    if place == PYTHON_DOCS:
+        return PYTHON_DOCS, place, keys
+    if ":" not in place:
+        return None, place, keys
+    kind, _, place = place.partition(":")
+    if kind not in KINDS:
         raise CorpusError(
-            f"{spec.name}: documents={documents} is unknown{_nearest(documents, ends)}; what "
-            f"ends a document is one of {', '.join(ends)}"
+            f"{text}: no such file, and {kind!r} is no kind of source; the kinds are "
+            f"{', '.join(KINDS)}"
         )
-    return weight_of(spec.name, spec.keys.get("weight", "1"))
+    return kind, place, keys
 
 
-def _others(spec: SourceSpec) -> dict[str, Any]:
-    """Return the keys that are fields of the source of its kind."""
-    return {key: value for key, value in spec.keys.items() if key != "weight"}
+def _checked(name: str, kind: str, keys: dict[str, str]) -> dict[str, object]:
+    """Return the values of the keys; refuse those that this kind does not have."""
+    known = [field.name for field in fields(KINDS[kind]) if field.name not in _PLACE]
+    for key in keys:
+        if key not in known:
+            raise CorpusError(f"{name}: {kind} has no key {key!r}; it has {', '.join(known)}")
+    ends = get_args(DocumentEnd)
+    if (documents := keys.get("documents", ends[0])) not in ends:
+        raise CorpusError(
+            f"{name}: documents={documents} is unknown; what ends a document is one of "
+            f"{', '.join(ends)}"
+        )
+    weight = keys.get("weight", "1")
+    try:
+        number = float(weight)
+    except ValueError:
+        number = 0.0
+    if not SMALLEST_WEIGHT <= number <= LARGEST_WEIGHT:
+        raise CorpusError(
+            f"{name}: weight={weight} is not a number from {SMALLEST_WEIGHT:f} to "
+            f"{LARGEST_WEIGHT}; it is the number of uses of each document"
+        )
+    return {**keys, "weight": number}
 
 
-def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
-    """Return the kind and the files of a source, and counts of what else its folder holds."""
-    path = Path(spec.place)
-    if is_path(spec.place) and path.is_file():
-        kind = spec.kind or kind_of(path)
-        if kind is None:
+def _files_at(place: str, kind: str | None) -> tuple[str, tuple[Path, ...], str]:
+    """Return the kind and the files of a place, and counts of what else a folder holds."""
+    path = Path(place)
+    if is_path(place) and path.is_file():
+        if kind is None and (kind := kind_of(path)) is None:
             refuse_name(path)
         return kind or "text", (path,), ""
-    if not is_path(spec.place) or not path.is_dir():
-        what = "not a regular file" if is_path(spec.place) else "no such file or folder"
+    if not is_path(place) or not path.is_dir():
+        what = "not a regular file" if is_path(place) else "no such file or folder"
         raise CorpusError(
-            f"{spec.place}: {what}; give a file or folder of text, JSON Lines, CSV or Parquet, "
+            f"{place}: {what}; give a file or folder of text, JSON Lines, CSV or Parquet, "
             f'hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
         )
     if (path / "manifest.json").is_file() and (path / "tokenizer.json").is_file():
@@ -160,43 +149,28 @@ def _files_at(spec: SourceSpec) -> tuple[str, tuple[Path, ...], str]:
     found = files_below(path)
     by_kind: dict[str, list[Path]] = {}
     for file in found:
-        if kind := kind_of(file):
-            by_kind.setdefault(kind, []).append(file)
-    if spec.kind is not None:
-        files = by_kind.get(spec.kind) or found
-        by_kind = {spec.kind: files} if files else {}
+        if known := kind_of(file):
+            by_kind.setdefault(known, []).append(file)
+    if kind is not None and found:
+        by_kind = {kind: by_kind.get(kind) or found}
     if len(by_kind) > 1:
         kinds = ", ".join(f"{len(files)} of {kind}" for kind, files in sorted(by_kind.items()))
         raise CorpusError(
-            f"{spec.place}: the folder holds several kinds of files ({kinds}); say which to read, "
-            f"for example {min(by_kind)}:{spec.place}"
+            f"{place}: the folder holds several kinds of files ({kinds}); say which to read, "
+            f"for example {min(by_kind)}:{place}"
         )
-    for kind, files in by_kind.items():
-        return kind, tuple(files), _described(set(found).difference(files))
-    raise _no_known_kind(path, found)
-
-
-def _described(files: Iterable[Path]) -> str:
-    """Return counts of files by suffix."""
-    counts = Counter(file.suffix or "without suffix" for file in sorted(files))
-    return ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())
-
-
-def _no_known_kind(folder: Path, files: list[Path]) -> CorpusError:
-    """Return an error that says what a folder holds instead of text, and what can be done."""
-    start = f"{folder}: the folder holds no file of a known kind"
-    if not files:
-        return CorpusError(f"{start}; it is empty")
-    for file in files:
-        if known := type_of_name(file):
-            remedy = remedy_of(known, file)
-            return CorpusError(f"{start} but {_described(files)}; {known.what}: {remedy}")
-    return CorpusError(
-        f"{start} ({', '.join(KIND_OF_SUFFIX)}, each also with {', '.join(COMPRESSIONS)}) but "
-        f"{_described(files)}; say what its files are, for example text:FOLDER"
+    for only, files in by_kind.items():
+        return only, tuple(files), _counts(set(found).difference(files))
+    for file in found:
+        refuse_name(file)
+    raise CorpusError(
+        f"{path}: the folder holds no file of a known kind ({', '.join(KIND_OF_SUFFIX)}, each also "
+        f"with {', '.join(COMPRESSIONS)}) but {_counts(found) or 'nothing'}; say what its files "
+        "are, for example text:FOLDER"
     )
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    found = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+def _counts(files: Iterable[Path]) -> str:
+    """Return counts of files by suffix."""
+    counts = Counter(file.suffix or "without suffix" for file in sorted(files))
+    return ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())

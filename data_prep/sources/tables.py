@@ -2,28 +2,49 @@
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from data_prep.files.extras import require
 from data_prep.files.quoting import is_unicode
-from data_prep.sources.lines import numbered_lines, opened_text
 from data_prep.sources.source import (
     INVALID_UTF8,
     CorpusError,
     DamagedFile,
-    FileRecord,
+    Document,
     FileSource,
-    Parsed,
-    RawDocument,
     Skipped,
-    paragraphs_of,
 )
+from data_prep.sources.streams import numbered_lines, opened_text
 
 LONGEST_FIELD = 1 << 26  # characters of CSV
 ROWS_PER_BATCH = 256
+
+
+def document_of(
+    text: object, file: str | Path, line: int, read_bytes: int, reason: str = ""
+) -> Document:
+    """Return the value of a text column as a document; empty where there is a reason to skip it."""
+    if not reason:
+        if text is None:
+            reason = "the text is null"
+        elif not isinstance(text, str):
+            reason = "the text column holds no text"
+        elif not is_unicode(text):
+            reason = "not valid Unicode"
+        else:
+            return Document(text, str(file), line, read_bytes)
+    return Document("", str(file), line, read_bytes, (Skipped(str(file), line, reason),))
+
+
+def no_column(place: str | Path, column: str, columns: Iterable[str]) -> CorpusError:
+    """Return the error that a table has other columns."""
+    return CorpusError(
+        f"{place}: has no column {column!r}, it has {', '.join(columns) or 'none'}; "
+        "say which one is the text: column=NAME"
+    )
 
 
 @dataclass(frozen=True)
@@ -34,27 +55,31 @@ class JsonLines(FileSource):
 
     kind = "JSON Lines files"
 
-    def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
-        """Yield the undecoded lines; the first that is an object must have the column."""
+    def records(self, file: Path) -> Iterator[Document]:
+        """Yield the text of each line; the first line that is an object must have the column."""
         is_checked = False
         with opened_text(file) as (stream, read_bytes):
             for number, line in numbered_lines(stream):
                 if line.isspace():
                     continue
-                if not is_checked and isinstance(record := _json_object(line), dict):
-                    if self.column not in record:
-                        raise _no_column(file, self.column, list(record))
-                    is_checked = True
-                yield FileRecord(line, number, read_bytes())
-
-    def parse(self, raw: RawDocument) -> Parsed:
-        """Return the paragraphs of the text column."""
-        record = _json_object(raw.content)
-        if isinstance(record, str):
-            return _skipped(raw, record)
-        if self.column not in record:
-            return _skipped(raw, "the text column is missing")
-        return parsed_text(record[self.column], raw)
+                text, reason = None, ""
+                try:
+                    # Decoded here, because the library detects bytes with zeros as UTF-16.
+                    record = json.loads(line.decode())
+                except UnicodeDecodeError:
+                    reason = INVALID_UTF8
+                except (ValueError, RecursionError):
+                    reason = "not valid JSON"
+                else:
+                    if not isinstance(record, dict):
+                        reason = "not a JSON object"
+                    elif self.column in record:
+                        text, is_checked = record[self.column], True
+                    elif not is_checked:
+                        raise no_column(file, self.column, record)
+                    else:
+                        reason = "the text column is missing"
+                yield document_of(text, file, number, read_bytes(), reason)
 
 
 @dataclass(frozen=True)
@@ -65,8 +90,8 @@ class CsvFiles(FileSource):
 
     kind = "CSV files"
 
-    def records(self, file: Path) -> Iterator[FileRecord]:
-        """Yield the text of each row, in a list that is empty where the row is too short."""
+    def records(self, file: Path) -> Iterator[Document]:
+        """Yield the text of each row; it is null where the row is too short."""
         csv.field_size_limit(LONGEST_FIELD)
         with opened_text(file) as (stream, read_bytes):
             lines = (line.decode(errors="surrogateescape") for _, line in numbered_lines(stream))
@@ -74,19 +99,14 @@ class CsvFiles(FileSource):
             try:
                 columns = next(rows, [])
                 if self.column not in columns:
-                    raise _no_column(file, self.column, columns)
+                    raise no_column(file, self.column, columns)
                 place = columns.index(self.column)
                 for row in filter(None, rows):
-                    yield FileRecord(row[place : place + 1], rows.line_num, read_bytes())
+                    text = row[place] if place < len(row) else None
+                    reason = "" if text is None or is_unicode(text) else INVALID_UTF8
+                    yield document_of(text, file, rows.line_num, read_bytes(), reason)
             except csv.Error as error:
                 raise DamagedFile(rows.line_num, error) from error
-
-    def parse(self, raw: RawDocument) -> Parsed:
-        """Return the paragraphs of the text."""
-        text = raw.content[0] if raw.content else None
-        if text is not None and not is_unicode(text):
-            return _skipped(raw, INVALID_UTF8)
-        return parsed_text(text, raw)
 
 
 @dataclass(frozen=True)
@@ -98,8 +118,8 @@ class ParquetFiles(FileSource):
     kind = "Parquet files"
     libraries = ("pyarrow",)
 
-    def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
-        """Yield the undecoded text of each row."""
+    def records(self, file: Path) -> Iterator[Document | Skipped]:
+        """Yield the text of each row."""
         require("pyarrow", by=self.name)
         import pyarrow
         from pyarrow import parquet
@@ -108,83 +128,38 @@ class ParquetFiles(FileSource):
         try:
             size = file.stat().st_size
             with parquet.ParquetFile(file, pre_buffer=False) as table:
-                _check_column(table.schema_arrow, self.column, file)
+                self._check_column(table.schema_arrow, file)
                 for batch in table.iter_batches(
                     ROWS_PER_BATCH, columns=[self.column], use_threads=False
                 ):
-                    for content in _undecoded(batch.column(0)):
+                    column = batch.column(0)
+                    if pyarrow.types.is_dictionary(column.type):
+                        column = column.dictionary_decode()
+                    # As bytes: a text that is not UTF-8 must not stop the whole file.
+                    for content in column.cast(pyarrow.large_binary()).to_pylist():
                         row += 1
                         if content is None:
                             yield Skipped(str(file), row, "the text is null")
                             continue
                         # A share of the size: the columns of a row are spread over the file.
-                        yield FileRecord(
-                            content, row, size * row // max(row, table.metadata.num_rows)
-                        )
+                        read_bytes = size * row // max(row, table.metadata.num_rows)
+                        try:
+                            yield document_of(content.decode(), file, row, read_bytes)
+                        except UnicodeDecodeError:
+                            yield document_of(None, file, row, read_bytes, INVALID_UTF8)
         except (pyarrow.ArrowException, OSError) as error:
             raise DamagedFile(row, error) from error
 
-    def parse(self, raw: RawDocument) -> Parsed:
-        """Return the paragraphs of the text."""
-        try:
-            return parsed_text(raw.content.decode(), raw)
-        except UnicodeDecodeError:
-            return _skipped(raw, INVALID_UTF8)
+    def _check_column(self, schema: Any, file: Path) -> None:
+        from pyarrow import types
 
-
-def _undecoded(column: Any) -> list[bytes | None]:
-    """Return texts as bytes: one that is not UTF-8 must not stop the whole file."""
-    import pyarrow
-
-    if pyarrow.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    texts: list[bytes | None] = column.cast(pyarrow.large_binary()).to_pylist()
-    return texts
-
-
-def parsed_text(text: object, raw: RawDocument) -> Parsed:
-    """Return the paragraphs of the value of a text column."""
-    if text is None:
-        return _skipped(raw, "the text is null")
-    if not isinstance(text, str):
-        return _skipped(raw, "the text column holds no text")
-    if not is_unicode(text):
-        return _skipped(raw, "not valid Unicode")
-    return Parsed(paragraphs_of(text), [])
-
-
-def _json_object(line: bytes) -> dict[str, Any] | str:
-    """Return the object of a line, or the reason why there is none."""
-    try:
-        # Decoded here, because the library detects bytes with zeros as UTF-16.
-        record = json.loads(line.decode())
-    except UnicodeDecodeError:
-        return INVALID_UTF8
-    except (ValueError, RecursionError):
-        return "not valid JSON"
-    return record if isinstance(record, dict) else "not a JSON object"
-
-
-def _skipped(raw: RawDocument, reason: str) -> Parsed:
-    return Parsed([], [Skipped(raw.file, raw.line, reason)])
-
-
-def _check_column(schema: Any, column: str, file: Path) -> None:
-    from pyarrow import types
-
-    if column not in schema.names:
-        raise _no_column(file, column, schema.names)
-    kind = schema.field(column).type
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
-        raise CorpusError(
-            f"{file}: column {column!r} holds {kind}, not text; name another one: column=NAME"
-        )
-
-
-def _no_column(file: Path, column: str, columns: list[str]) -> CorpusError:
-    return CorpusError(
-        f"{file}: has no column {column!r}, it has {', '.join(columns) or 'none'}; "
-        "say which one is the text: column=NAME"
-    )
+        if self.column not in schema.names:
+            raise no_column(file, self.column, schema.names)
+        kind = schema.field(self.column).type
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
+            raise CorpusError(
+                f"{file}: column {self.column!r} holds {kind}, not text; name another one: "
+                "column=NAME"
+            )

@@ -10,18 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from data_prep.sources.compression import BLOCK_BYTES, DAMAGE
-from data_prep.sources.lines import opened_text
-from data_prep.sources.source import (
-    INVALID_UTF8,
-    DamagedFile,
-    FileRecord,
-    FileSource,
-    Parsed,
-    RawDocument,
-    Skipped,
-    paragraphs_of,
-)
+from data_prep.sources.source import INVALID_UTF8, DamagedFile, Document, FileSource, Skipped
+from data_prep.sources.streams import BLOCK_BYTES, DAMAGE, opened_text
 
 LONGEST_DOCUMENT = 1 << 20  # bytes; a longer document or line is yielded in parts
 
@@ -45,29 +35,23 @@ class TextFiles(FileSource):
     kind = "text files"
     unit = "lines"
 
-    def records(self, file: Path) -> Iterator[FileRecord]:
-        """Yield the undecoded lines of each document."""
+    def records(self, file: Path) -> Iterator[Document]:
+        """Yield the documents; lines that are not UTF-8 are skipped."""
         with opened_text(file) as (stream, read_bytes):
-            reader = Documents(self.documents)
+            reader = Blocks(self.documents)
             try:
                 while block := stream.read1(BLOCK_BYTES):
                     place = read_bytes()
-                    for content, line, cut in reader.add(block):
-                        yield FileRecord(content, line, place, cut)
+                    for part in reader.add(block):
+                        yield decoded(part, file, place)
             except DAMAGE as error:
                 reader.drop_last_line()
-                yield from (FileRecord(*found[:2], read_bytes()) for found in reader.end())
+                yield from (decoded(part, file, read_bytes()) for part in reader.end())
                 raise DamagedFile(reader.line, error) from error
-            for content, line, cut in reader.end():
-                yield FileRecord(content, line, read_bytes(), cut)
-
-    def parse(self, raw: RawDocument) -> Parsed:
-        """Return the lines that are not blank; lines that are not UTF-8 are skipped."""
-        text, skipped = decoded(raw)
-        return Parsed(paragraphs_of(text), skipped)
+            yield from (decoded(part, file, read_bytes()) for part in reader.end())
 
 
-class Documents:
+class Blocks:
     """Finds the documents of a file that is read in blocks."""
 
     def __init__(self, ends: DocumentEnd, line: int = 1) -> None:
@@ -121,20 +105,20 @@ class Documents:
         return ()
 
 
-def decoded(raw: RawDocument) -> tuple[str, list[Skipped]]:
+def decoded(part: Part, file: Path, read_bytes: int) -> Document:
     """Return the lines of a document that are UTF-8, and the others as skipped."""
-    content: bytes = raw.content
+    content, first, cut = part
     try:
-        return content.decode(), []
+        return Document(content.decode(), str(file), first, read_bytes, cut=cut)
     except UnicodeDecodeError:
         pass
     lines, skipped = [], []
-    for number, line in enumerate(content.split(b"\n"), start=raw.line):
+    for number, line in enumerate(content.split(b"\n"), start=first):
         try:
             lines.append(line.decode())
         except UnicodeDecodeError:
-            skipped.append(Skipped(raw.file, number, INVALID_UTF8))
-    return "\n".join(lines), skipped
+            skipped.append(Skipped(str(file), number, INVALID_UTF8))
+    return Document("\n".join(lines), str(file), first, read_bytes, tuple(skipped), cut)
 
 
 def _cut(text: bytes) -> int:

@@ -5,17 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.sources.lines import numbered_lines, opened_text
-from data_prep.sources.source import (
-    DamagedFile,
-    FileRecord,
-    FileSource,
-    Parsed,
-    RawDocument,
-    Skipped,
-    paragraphs_of,
-)
-from data_prep.sources.text import Documents, decoded
+from data_prep.sources.source import DamagedFile, Document, FileSource, Skipped, paragraphs_of
+from data_prep.sources.streams import numbered_lines, opened_text
+from data_prep.sources.text import Blocks, decoded
 
 BEGINNING_OF_ARTICLE = b"<doc "
 WITHOUT_END = "article without </doc>"
@@ -27,14 +19,10 @@ class WikiExtractorFiles(FileSource):
 
     kind = "WikiExtractor files"
     unit = "lines"
+    licence = "CC BY-SA 4.0 (Wikipedia)"
 
-    @property
-    def licence(self) -> str:
-        """Return Wikipedia's licence."""
-        return "CC BY-SA 4.0 (Wikipedia)"
-
-    def records(self, file: Path) -> Iterator[FileRecord | Skipped]:
-        """Yield the undecoded lines of each article, beginning with its <doc> line."""
+    def records(self, file: Path) -> Iterator[Document | Skipped]:
+        """Yield the lines of each article, beginning with its <doc> line."""
         article: list[bytes] = []
         first, is_outside = 0, False  # is_outside: reported, once for consecutive lines
         with opened_text(file) as (stream, read_bytes):
@@ -44,7 +32,7 @@ class WikiExtractorFiles(FileSource):
                     if opens or (ends and article):
                         if opens and article:
                             yield Skipped(str(file), first, WITHOUT_END)
-                        yield from _parts(article, first, read_bytes())
+                        yield from _parts(article, file, first, read_bytes())
                         article, first, is_outside = [line] * opens, number, False
                     elif article:
                         article.append(line)
@@ -52,24 +40,23 @@ class WikiExtractorFiles(FileSource):
                         yield Skipped(str(file), number, "text outside of <doc> and </doc>")
                         is_outside = True
             except DamagedFile:
-                yield from _parts(article, first, read_bytes())
+                yield from _parts(article, file, first, read_bytes())
                 raise
             if article:
                 yield Skipped(str(file), first, WITHOUT_END)
-            yield from _parts(article, first, read_bytes())
+            yield from _parts(article, file, first, read_bytes())
 
-    def parse(self, raw: RawDocument) -> Parsed:
+    def paragraphs(self, document: Document) -> list[str]:
         """Return the lines that are not blank, without the title."""
-        text, skipped = decoded(raw)
-        title = None
-        if raw.content.startswith(BEGINNING_OF_ARTICLE):
+        text, title = document.text, ""
+        if text.startswith(BEGINNING_OF_ARTICLE.decode()):
             opening, _, text = text.partition("\n")
             # Not a regular expression: quotes and brackets in titles are not escaped.
             title = opening.partition(' title="')[2].rpartition('"')[0]
         paragraphs = paragraphs_of(_unescaped(text))
         if title and paragraphs[:1] == paragraphs_of(_unescaped(title)):
             del paragraphs[0]
-        return Parsed(paragraphs, skipped)
+        return paragraphs
 
 
 def _unescaped(text: str) -> str:
@@ -80,8 +67,8 @@ def _unescaped(text: str) -> str:
         return text
 
 
-def _parts(article: list[bytes], first: int, read_bytes: int) -> Iterator[FileRecord]:
+def _parts(article: list[bytes], file: Path, first: int, read_bytes: int) -> Iterator[Document]:
     """Yield an article, in several parts if it is too long."""
-    reader = Documents("file", first)
-    for content, line, cut in (*reader.add(b"".join(article)), *reader.end()):
-        yield FileRecord(content, line, read_bytes, cut)
+    reader = Blocks("file", first)
+    for part in (*reader.add(b"".join(article)), *reader.end()):
+        yield decoded(part, file, read_bytes)

@@ -1,8 +1,8 @@
 """Read pre-training shards of other programs and undo their static masking.
 
-Three layouts of HDF5 are read: one data set for each field with a sample in each row (NVIDIA's
-BERT, bing_bert, academic-budget BERT, the last also without `next_sentence_labels`), the same with
-rows of different lengths (MLPerf), and the same fields inside groups of one or more samples.
+Two layouts of HDF5 are read: one data set for each field with a sample in each row (NVIDIA's BERT,
+bing_bert, academic-budget BERT, the last also without `next_sentence_labels`), and the same fields
+inside groups of one or more samples.
 """
 
 from collections.abc import Iterator
@@ -104,30 +104,33 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
     """Yield the samples of a file or group."""
     if missing := [name for name in NEEDED if name not in group]:
         raise KeyError(f"{missing[0]} is missing beside input_ids")
-    is_single = group["input_ids"].ndim == 1 and not _is_ragged(group["input_ids"])
+    if h5py.check_vlen_dtype(group["input_ids"].dtype):
+        raise ShardError(f"{group.file.filename}: samples of different lengths are not read")
+    is_single = group["input_ids"].ndim == 1
     num_samples = 1 if is_single else len(group["input_ids"])
     for first in range(0, num_samples, SAMPLES_PER_READ):
-        end = min(first + SAMPLES_PER_READ, num_samples)
 
-        def read(name: str, part: slice = slice(first, end)) -> Any:
+        def read(name: str, part: slice = slice(first, first + SAMPLES_PER_READ)) -> Ids:
             data = group[name]
-            return np.atleast_2d(data[()]) if is_single else data[part]
+            found: Ids = np.atleast_2d(data[()] if is_single else data[part]).astype(np.int64)
+            return found
 
-        ids, lengths = _matrix(read("input_ids"))
-        positions, counts = _matrix(read("masked_lm_positions"))
-        _unmask(ids, positions, counts, _matrix(read("masked_lm_ids"))[0])
+        ids = read("input_ids")
+        _unmask(ids, read("masked_lm_positions"), read("masked_lm_ids"))
         labels = None
         if "next_sentence_labels" in group:
             labels = read("next_sentence_labels").reshape(-1) != 0
         if "input_mask" in group:
-            lengths = _lengths(_matrix(read("input_mask"))[0])
-        elif not _is_ragged(group["input_ids"]):
-            # Up to the last [SEP].
+            mask = read("input_mask")
+            lengths = mask.sum(axis=1)
+            if ((np.arange(mask.shape[1]) < lengths[:, None]) != (mask != 0)).any():
+                raise ValueError("input_mask has padding before the end of a sequence")
+        else:  # up to the last [SEP]
             lengths = np.where(ids == sep_id, np.arange(ids.shape[1]) + 1, 0).max(axis=1)
         yield Samples(ids, lengths, labels, len(ids) / num_samples)
 
 
-def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> None:
+def _unmask(ids: Ids, positions: Ids, originals: Ids) -> None:
     """Write the original ids [n, P] back in place.
 
     A position of 0 ends the list: it is that of [CLS], which is never masked.
@@ -138,30 +141,5 @@ def _unmask(ids: Ids, positions: Ids, counts: Ids, originals: Ids) -> None:
         raise ValueError(
             f"masked_lm_positions up to {positions.max()} in sequences of {ids.shape[1]}"
         )
-    listed = np.arange(positions.shape[1]) < counts[:, None]
-    used = np.logical_and.accumulate((positions != 0) & listed, axis=1)
-    rows, columns = np.nonzero(used)
-    ids[rows, positions[rows, columns]] = originals[rows, columns]
-
-
-def _matrix(data: Any) -> tuple[Ids, Ids]:
-    """Return samples [n, S] and their lengths [n]; rows of different lengths are filled with 0."""
-    if data.dtype != object:
-        return data.astype(np.int64), np.full(len(data), data.shape[1])
-    lengths = np.array([len(row) for row in data])
-    matrix = np.zeros((len(data), lengths.max(initial=0)), np.int64)
-    for row, content in zip(matrix, data, strict=True):
-        row[: len(content)] = content
-    return matrix, lengths
-
-
-def _lengths(mask: Ids) -> Ids:
-    """Return the length of each row without padding."""
-    lengths: Ids = mask.sum(axis=1)
-    if ((np.arange(mask.shape[1]) < lengths[:, None]) != (mask != 0)).any():
-        raise ValueError("input_mask has padding before the end of a sequence")
-    return lengths
-
-
-def _is_ragged(data: Any) -> bool:
-    return h5py.check_vlen_dtype(data.dtype) is not None
+    samples, columns = np.nonzero(np.logical_and.accumulate(positions != 0, axis=1))
+    ids[samples, positions[samples, columns]] = originals[samples, columns]

@@ -43,11 +43,35 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
     manifest = read_manifest(folder)
     if not verify(folder):
         return []
-    settings = _build_settings(folder, manifest)
+    if command := manifest.settings.get("command"):
+        raise ShardError(
+            f"{folder}: made by {command}, not by build: it cannot be built again; make a new "
+            "folder"
+        )
+    try:
+        # However much was skipped when the folder was built, it is skipped again.
+        known = without_removed({"data": manifest.settings})["data"]
+        settings = BuildSettings.model_validate(known | {"damaged_files": "skip"})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, ("settings", *first["loc"])))
+        raise ShardError(f"{folder / MANIFEST_FILE}: {place}: {first['msg']}; {REBUILD}") from error
     side = folder.with_name(f"{folder.name}.rebuilt")
     rebuilt = read_manifest(side) if side.exists() else build(settings, side, workers=workers)
-    _refuse_other_text(folder, manifest, side, rebuilt)
-    restored = _take_over(folder, side, rebuilt)
+    hashes = _hashes(rebuilt)
+    other = [name for name, sha256 in _hashes(manifest).items() if hashes.get(name) != sha256]
+    if other or rebuilt.tokenizer != manifest.tokenizer:
+        raise ShardError(
+            f"{folder}: its sources, or the libraries that read them, have changed: {len(other)} "
+            f"of {len(hashes)} files would differ, such as {(other or [TOKENIZER_FILE])[0]}; "
+            f"nothing was changed; the new build is in {side}: use that one, or remove it"
+        )
+    restored = []
+    for name, sha256 in hashes.items():
+        file = folder / name
+        if not file.is_file() or file.is_symlink() or sha256_of(file) != sha256:
+            replace(side / name, file)
+            restored.append(name)
     line = f"repair: built {', '.join(restored) or 'nothing'} again"
     kept = {"settings": manifest.settings, "history": (*manifest.history, line)}
     write_manifest(folder, rebuilt.model_copy(update=kept))
@@ -55,47 +79,8 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
     return restored or [MANIFEST_FILE]
 
 
-def _build_settings(folder: Path, manifest: Manifest) -> BuildSettings:
-    if "command" in manifest.settings:
-        raise ShardError(
-            f"{folder}: made by {manifest.settings['command']}, not by build: it cannot be built "
-            "again; make a new folder"
-        )
-    try:
-        # However much was skipped when the folder was built, it is skipped again.
-        settings = without_removed({"data": manifest.settings})["data"]
-        return BuildSettings.model_validate(settings | {"damaged_files": "skip"})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ShardError(
-            f"{folder / MANIFEST_FILE}: settings.{'.'.join(map(str, first['loc']))}: "
-            f"{first['msg']}; {REBUILD}"
-        ) from error
-
-
-def _refuse_other_text(folder: Path, manifest: Manifest, side: Path, rebuilt: Manifest) -> None:
-    """Refuse a new build that differs from what the old manifest names."""
-    hashes = {record.file: record.sha256 for s in rebuilt.splits.values() for record in s.shards}
+def _hashes(manifest: Manifest) -> dict[str, str]:
+    """Return the sha256 of each file that the manifest names."""
     records = [record for split in manifest.splits.values() for record in split.shards]
-    other = [record.file for record in records if hashes.get(record.file) != record.sha256]
-    if rebuilt.tokenizer != manifest.tokenizer:
-        other.append(TOKENIZER_FILE)
-    if other:
-        raise ShardError(
-            f"{folder}: its sources, or the libraries that read them, have changed: {len(other)} "
-            f"of {len(records)} files would differ, such as {other[-1]}; nothing was changed; the "
-            f"new build is in {side}: use that one, or remove it"
-        )
-
-
-def _take_over(folder: Path, side: Path, rebuilt: Manifest) -> list[str]:
-    """Move the files that are broken or missing from a new build, and return their names."""
-    wanted = {record.file: record.sha256 for s in rebuilt.splits.values() for record in s.shards}
-    wanted[TOKENIZER_FILE] = rebuilt.tokenizer.sha256
-    restored = []
-    for name, sha256 in wanted.items():
-        file = folder / name
-        if not file.is_file() or file.is_symlink() or sha256_of(file) != sha256:
-            replace(side / name, file)
-            restored.append(name)
-    return restored
+    named = {record.file: record.sha256 for record in records}
+    return named | {TOKENIZER_FILE: manifest.tokenizer.sha256}

@@ -1,11 +1,11 @@
-"""Show rows as text, before and after masking."""
+"""Show sequences as text, before and after masking."""
 
 import textwrap
 from collections.abc import Iterator
 
 import numpy as np
 
-from data_prep.masking import IGNORED, Masking, MaskingKind, mask_rows
+from data_prep.masking import IGNORED, Masking, MaskingKind, mask_sequences
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import SplitName, summary
 from data_prep.tokenizer.describe import described_tokenizer, word_starts
@@ -13,21 +13,21 @@ from data_prep.tokenizer.describe import described_tokenizer, word_starts
 WIDTH = 96
 
 
-def shown_rows(
+def shown_sequences(
     shards: ShardSet, name: SplitName, *, count: int, seed: int, masking: MaskingKind = "tokens"
 ) -> Iterator[str]:
-    """Yield lines that show rows spread over a split, before and after masking.
+    """Yield lines that show sequences spread over a split, before and after masking.
 
     Raises:
         TokenizerError: Words are to be masked and the tokens do not mark where a word starts, or
             the tokenizer is damaged.
     """
-    manifest, rows = shards.manifest, shards.split(name)
+    manifest, split = shards.manifest, shards.split(name)
     tokenizer = described_tokenizer(shards.tokenizer_path, manifest.tokenizer)
-    numbers = np.unique(np.linspace(0, rows.num_rows - 1, count).astype(int))
-    original = rows.rows(numbers)
+    numbers = np.unique(np.linspace(0, split.num_sequences - 1, count).astype(int))
+    original = split.read(numbers)
     starts = None if masking == "tokens" else word_starts(tokenizer)
-    masked = mask_rows(
+    masked = mask_sequences(
         original,
         numbers,
         seed=seed,

@@ -6,9 +6,8 @@ while a mapped page would kill the process.
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from data_prep.files.progress_bar import progress_bar
+from data_prep.files.progress_bar import Bar, progress_bar
 from data_prep.shards.format import check_shard
 from data_prep.shards.manifest import (
     REPAIR,
@@ -19,9 +18,6 @@ from data_prep.shards.manifest import (
     check_tokenizer,
     read_manifest,
 )
-
-if TYPE_CHECKING:
-    from data_prep.files.progress_bar import Bar
 
 BYTES_PER_READ = 4 << 20
 BYTES_WITHOUT_BAR = 256 << 20  # about a second's work
@@ -50,7 +46,7 @@ def verify(folder: Path) -> list[str]:
     return problems
 
 
-def _check_file(file: Path, record: ShardRecord, manifest: Manifest, bar: "Bar") -> None:
+def _check_file(file: Path, record: ShardRecord, manifest: Manifest, bar: Bar) -> None:
     check_shard(file, record, manifest)
     digest = hashlib.sha256()
     try:

@@ -25,7 +25,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.convert.pretrained import chosen_checkpoint, load_pretrained
 from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place
-from pretrain.data.shards import num_held_out_rows, open_data
+from pretrain.data.shards import num_held_out_sequences, open_data
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.objective import Objective
 
@@ -88,7 +88,7 @@ class Subject:
         """
         length = self.settings.data.sequence_length
         shards = self._shards()
-        most = num_held_out_rows(shards, self.settings)
+        most = num_held_out_sequences(shards, self.settings)
         at_once = min(most, max(1, TOKENS_AT_ONCE // length))
         batches = HeldOutBatches(shards, self.settings, Place(at_once, rank=0, world_size=1))
         return [batches[number] for number in range(len(batches))]

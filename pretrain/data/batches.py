@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from data_prep.masking import IGNORED, mask_rows, predictions_per_row
-from data_prep.shards.format import ShardSet, SplitRows
+from data_prep.masking import IGNORED, mask_sequences, predictions_per_sequence
+from data_prep.shards.format import ShardSet, SplitSequences
 from pretrain.config.settings import RunSettings
-from pretrain.data.shards import HELD_OUT_SEED, masking_of, num_held_out_rows
+from pretrain.data.shards import HELD_OUT_SEED, masking_of, num_held_out_sequences
 from pretrain.distributed.signals import end_only_with_parent, signals_blocked
 from pretrain.schedules.step_plan import finished_before
 
@@ -79,103 +79,105 @@ class TrainingBatches(Dataset[MaskedBatch]):
     """Item `step * accumulation + i` is micro-batch i of an optimizer step, for one rank."""
 
     def __init__(self, shards: ShardSet, settings: RunSettings, place: Place) -> None:
-        self.rows = MaskedSplit(shards, "train", settings)
+        self.sequences = MaskedSplit(shards, "train", settings)
         self.seed, self.place = settings.seed, place
 
     def __getitem__(self, index: int) -> MaskedBatch:
         """Return the micro-batch; it may span two epochs."""
         samples = self.place.samples(index)
         batches = [
-            self.rows.batch(numbers, seed=self.seed, epoch=epoch)
-            for epoch, numbers in rows_of_samples(samples, self.rows.split.num_rows, self.seed)
+            self.sequences.batch(numbers, seed=self.seed, epoch=epoch)
+            for epoch, numbers in sequences_of_samples(
+                samples, self.sequences.split.num_sequences, self.seed
+            )
         ]
         return batches[0] if len(batches) == 1 else _joined(batches)
 
 
 class HeldOutBatches(Dataset[MaskedBatch]):
-    """The held-out rows of one rank, with fixed masks; every rank has the same number of batches.
+    """The held-out sequences of one rank, with fixed masks; all ranks have as many batches.
 
     All batches have one shape, so that compiled blocks are compiled once for them: the last ones
-    are filled with a row in which nothing is predicted.
+    are filled with a sequence in which nothing is predicted.
     """
 
     def __init__(self, shards: ShardSet, settings: RunSettings, place: Place) -> None:
-        self.rows = MaskedSplit(shards, "valid", settings)
-        self.num_rows, self.place = num_held_out_rows(shards, settings), place
+        self.sequences = MaskedSplit(shards, "valid", settings)
+        self.num_sequences, self.place = num_held_out_sequences(shards, settings), place
 
     def __len__(self) -> int:
-        return -(-self.num_rows // (self.place.micro_sequences * self.place.world_size))
+        return -(-self.num_sequences // (self.place.micro_sequences * self.place.world_size))
 
     def __getitem__(self, index: int) -> MaskedBatch:
         """Return batch `index` of this rank."""
         places = self.place.samples(index)
         # Spread over the whole split: its beginning may be about one thing only.
-        existing = numpy.minimum(places, self.num_rows - 1)
-        numbers = existing * self.rows.split.num_rows // self.num_rows
-        batch = self.rows.batch(numbers, seed=HELD_OUT_SEED, epoch=0)
+        existing = numpy.minimum(places, self.num_sequences - 1)
+        numbers = existing * self.sequences.split.num_sequences // self.num_sequences
+        batch = self.sequences.batch(numbers, seed=HELD_OUT_SEED, epoch=0)
         labels = batch.labels_M.view(len(places), -1)
-        labels[torch.from_numpy(places >= self.num_rows)] = IGNORED
+        labels[torch.from_numpy(places >= self.num_sequences)] = IGNORED
         return batch
 
 
 class MaskedSplit:
-    """One split of the shards, read by row number and masked."""
+    """One split of the shards, read by number and masked."""
 
     def __init__(
         self, shards: ShardSet, split: Literal["train", "valid"], settings: RunSettings
     ) -> None:
-        self.split: SplitRows = shards.split(split)
+        self.split: SplitSequences = shards.split(split)
         self.tokenizer = shards.manifest.tokenizer
         self.masking = masking_of(shards, settings)
 
     def batch(self, numbers: NDArray[numpy.int64], *, seed: int, epoch: int) -> MaskedBatch:
-        """Return these rows, masked as a function of (seed, epoch, row number)."""
-        masked = mask_rows(
-            self.split.rows(numbers),
+        """Return these sequences, masked as a function of (seed, epoch, number)."""
+        masked = mask_sequences(
+            self.split.read(numbers),
             numbers,
             seed=seed,
             epoch=epoch,
             tokenizer=self.tokenizer,
             masking=self.masking,
         )
-        row_starts = numpy.arange(len(numbers))[:, None] * masked.ids.shape[1]
+        starts = numpy.arange(len(numbers))[:, None] * masked.ids.shape[1]
         return MaskedBatch(
             torch.from_numpy(masked.ids),
-            torch.from_numpy((masked.positions + row_starts).ravel()),
+            torch.from_numpy((masked.positions + starts).ravel()),
             torch.from_numpy(masked.labels.ravel()),
         )
 
 
-def rows_of_samples(
-    samples: NDArray[numpy.int64], num_rows: int, seed: int
+def sequences_of_samples(
+    samples: NDArray[numpy.int64], num_sequences: int, seed: int
 ) -> list[tuple[int, NDArray[Any]]]:
-    """Return each epoch that ascending global samples lie in, with the numbers of their rows."""
-    epochs, places = numpy.divmod(samples, num_rows)
+    """Return each epoch that ascending global samples lie in, and the sequences they are."""
+    epochs, places = numpy.divmod(samples, num_sequences)
     return [
-        (epoch, epoch_order(num_rows, seed, epoch)[places[epochs == epoch]])
+        (epoch, epoch_order(num_sequences, seed, epoch)[places[epochs == epoch]])
         for epoch in numpy.unique(epochs).tolist()
     ]
 
 
 def sequences_of_step(step: int, shards: ShardSet, settings: RunSettings) -> list[int]:
     """Return the numbers, in the training split, of the sequences of a step, of all ranks."""
-    size, rows = settings.batch.global_sequences, shards.manifest.splits["train"].rows
+    size = settings.batch.global_sequences
     samples = numpy.arange(finished_before(step) * size, step * size)
-    found = rows_of_samples(samples, rows, settings.seed)
+    found = sequences_of_samples(samples, shards.manifest.splits["train"].rows, settings.seed)
     return [number for _, numbers in found for number in numbers.tolist()]
 
 
 @lru_cache(maxsize=2)
-def epoch_order(num_rows: int, seed: int, epoch: int) -> NDArray[numpy.uint32]:
-    """Return the permutation of the row numbers in which an epoch reads them [num_rows].
+def epoch_order(num_sequences: int, seed: int, epoch: int) -> NDArray[numpy.uint32]:
+    """Return the permutation of sequence numbers in which an epoch reads them [num_sequences].
 
-    It takes 4 bytes a row in each process that makes batches, twice that from the second epoch on:
-    4 GB for a billion rows. There may be up to 2^32 rows.
+    It takes 4 bytes a sequence in each process that makes batches, twice that from the second epoch
+    on: 4 GB for a billion. There may be up to 2^32.
     """
     key = numpy.array([seed, ORDER_STREAM], dtype=numpy.uint64)
     counter = numpy.array([0, 0, epoch, 0], dtype=numpy.uint64)
     generator = numpy.random.Generator(numpy.random.Philox(key=key, counter=counter))
-    order = numpy.arange(num_rows, dtype=numpy.uint32)
+    order = numpy.arange(num_sequences, dtype=numpy.uint32)
     generator.shuffle(order)  # what permutation() does to a copy
     return order
 
@@ -189,7 +191,7 @@ def batches_from(
     """
     loader: DataLoader[Any] = DataLoader(
         dataset,
-        collate_fn=_sent if workers else None,
+        collate_fn=SentBatch if workers else None,
         batch_size=None,
         sampler=itertools.count(first) if end is None else range(first, end),
         num_workers=workers,
@@ -203,12 +205,10 @@ def batches_from(
 
 def predictions_per_batch(settings: RunSettings) -> int:
     """Return the number of predicted positions in one global batch."""
-    per_row = predictions_per_row(settings.data.sequence_length, settings.data.masked_probability)
-    return per_row * settings.batch.global_sequences
-
-
-def _sent(batch: Any) -> SentBatch:
-    return SentBatch(batch)
+    predictions = predictions_per_sequence(
+        settings.data.sequence_length, settings.data.masked_probability
+    )
+    return predictions * settings.batch.global_sequences
 
 
 def _begin_worker(number: int) -> None:

@@ -14,9 +14,9 @@ from pretrain.data.batches import HeldOutBatches, Place
 
 # Counted at most: the share of a word that makes up 1e-5 of the text is known to 8 % by then.
 MOST_TOKENS = 1 << 24
-ROWS_AT_ONCE = 4096
+AT_ONCE = 4096
 
-# A sample is so many runs of neighbouring rows: a disk reads far more than one row at a time.
+# A sample is so many runs of neighbouring sequences: a disk reads far more than one at a time.
 RUNS = 64
 
 
@@ -28,10 +28,12 @@ def word_frequencies(shards: ShardSet, vocabulary_size: int) -> NDArray[numpy.fl
     """
     split, manifest = shards.split("train"), shards.manifest
     counts = numpy.zeros(vocabulary_size, dtype=numpy.int64)
-    for numbers in _sampled(split.num_rows, max(RUNS, MOST_TOKENS // manifest.sequence_length)):
-        for first in range(0, len(numbers), ROWS_AT_ONCE):
-            rows = split.rows(numbers[first : first + ROWS_AT_ONCE])
-            counts += numpy.bincount(rows.ravel(), minlength=vocabulary_size)
+    for numbers in _sampled(
+        split.num_sequences, max(RUNS, MOST_TOKENS // manifest.sequence_length)
+    ):
+        for first in range(0, len(numbers), AT_ONCE):
+            ids = split.read(numbers[first : first + AT_ONCE])
+            counts += numpy.bincount(ids.ravel(), minlength=vocabulary_size)
     counts[list(manifest.tokenizer.special_tokens.values())] = 0
     frequencies: NDArray[numpy.float64] = (counts + 1) / (counts + 1).sum()
     return frequencies
@@ -44,19 +46,19 @@ def frequency_entropy(shards: ShardSet, settings: RunSettings) -> float:
     text; where both have the same frequencies, their entropy.
     """
     frequencies = word_frequencies(shards, settings.model.vocabulary_size)
-    batches = HeldOutBatches(shards, settings, Place(ROWS_AT_ONCE, rank=0, world_size=1))
+    batches = HeldOutBatches(shards, settings, Place(AT_ONCE, rank=0, world_size=1))
     labels = numpy.concatenate([batches[number].labels_M.numpy() for number in range(len(batches))])
     return float(-numpy.log(frequencies[labels[labels != IGNORED]]).mean())
 
 
-def _sampled(num_rows: int, most: int) -> list[NDArray[numpy.int64]]:
-    """Return runs of row numbers over the whole text, of about `most` rows; all if there are fewer.
+def _sampled(num_sequences: int, most: int) -> list[NDArray[numpy.int64]]:
+    """Return runs of numbers over the whole text, about `most`; all if there are fewer.
 
     Args:
-        num_rows: of the text.
+        num_sequences: of the text.
         most: at least `RUNS`.
     """
-    if num_rows <= most:
-        return [numpy.arange(num_rows)]
-    starts = numpy.arange(RUNS) * num_rows // RUNS
+    if num_sequences <= most:
+        return [numpy.arange(num_sequences)]
+    starts = numpy.arange(RUNS) * num_sequences // RUNS
     return [numpy.arange(start, start + most // RUNS) for start in starts]

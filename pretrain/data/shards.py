@@ -29,7 +29,7 @@ from pretrain.config.settings import (
     explain,
 )
 
-# The masks of the held-out rows are the same for every run, whatever its seed.
+# The masks of the held-out sequences are the same for every run, whatever its seed.
 HELD_OUT_SEED = 0
 
 # What folders of shards are named after too: settings that are no more, each with the value that it
@@ -141,7 +141,7 @@ def open_data(settings: RunSettings) -> ShardSet:
 
 
 def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
-    """Return what is hidden in the rows of these shards.
+    """Return what is hidden in the sequences of these shards.
 
     Raises:
         ConfigError: their tokens do not show where a word starts.
@@ -175,7 +175,7 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
     electra = (settings.electra.generator_width, 1.0, 1.0, 50.0)
     parts = (
         shards.split("valid").fingerprint(),
-        num_held_out_rows(shards, settings),
+        num_held_out_sequences(shards, settings),
         settings.data.masked_probability,
         settings.data.masking,
         BERT_MASKING.mean_span_words,
@@ -188,9 +188,9 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def num_held_out_rows(shards: ShardSet, settings: RunSettings) -> int:
-    """Return how many held-out rows an evaluation reads."""
-    return min(settings.evaluation.rows, shards.split("valid").num_rows)
+def num_held_out_sequences(shards: ShardSet, settings: RunSettings) -> int:
+    """Return how many held-out sequences an evaluation reads."""
+    return min(settings.evaluation.rows, shards.split("valid").num_sequences)
 
 
 def _check_vocabulary(tokenizer: str, entries: int, settings: RunSettings) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from data_prep.masking import predictions_per_row
+from data_prep.masking import predictions_per_sequence
 from pretrain.checkpoint.format import FP32_BYTES
 from pretrain.config.ds_config import compute_type, weight_type, zero_stage
 from pretrain.config.settings import RunSettings
@@ -46,7 +46,7 @@ def needed_bytes(
     """
     length = settings.data.sequence_length
     product, weight = compute_type(ds_config).itemsize, weight_type(ds_config).itemsize
-    predictions = predictions_per_row(length, settings.data.masked_probability)
+    predictions = predictions_per_sequence(length, settings.data.masked_probability)
     total = 0.0
     for network in objective_named(settings.objective).networks(settings.model, settings.electra):
         model = network.model

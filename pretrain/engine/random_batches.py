@@ -3,7 +3,7 @@
 import torch
 from torch.utils.data import Dataset
 
-from data_prep.masking import predictions_per_row
+from data_prep.masking import predictions_per_sequence
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
 
@@ -14,7 +14,7 @@ class RandomBatches(Dataset[MaskedBatch]):
     def __init__(self, settings: RunSettings, micro_sequences: int) -> None:
         self.shape = (micro_sequences, settings.data.sequence_length)
         self.vocabulary_size = settings.model.vocabulary_size
-        self.per_row = predictions_per_row(self.shape[1], settings.data.masked_probability)
+        self.per_row = predictions_per_sequence(self.shape[1], settings.data.masked_probability)
 
     def __getitem__(self, index: int) -> MaskedBatch:
         """Return random ids, of which as many are predicted in each row as of a real one."""

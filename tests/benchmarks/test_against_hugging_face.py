@@ -54,7 +54,7 @@ def test_their_loss_is_taken_on_our_held_out_rows_and_masks(benchmark, shards): 
         losses += [
             -scores[place, label].item() for place, label in zip(positions, labels, strict=True)
         ]
-    assert len(rows) == min(50, data.split("valid").num_rows)
+    assert len(rows) == min(50, data.split("valid").num_sequences)
     assert found == pytest.approx(sum(losses) / len(losses), rel=1e-5)
 
 

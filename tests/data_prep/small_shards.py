@@ -7,18 +7,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.shards.manifest import (
     Manifest,
-    SplitRecord,
     TokenizerRecord,
     sha256_of,
     write_manifest,
 )
-from data_prep.shards.packing import (
-    RowFormat,
-    TokenStream,
-    rows_dropped,
-    shard_tasks,
-    write_documents,
-)
+from data_prep.shards.packing import SequenceFormat, TokenWriter, shard_tasks, split_record
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 SEP = SPECIAL["sep"]
@@ -51,7 +44,7 @@ def write_folder(
     splits,
     *,
     sequence_length=16,
-    max_rows_per_shard=20,
+    longest=20,
     tokenizer=None,
     counted=None,
 ):
@@ -65,13 +58,13 @@ def write_folder(
         vocabulary_size=tokenizer.get_vocab_size(),
         special_tokens=SPECIAL,
     )
-    row_format = RowFormat.of(record, sequence_length)
+    form = SequenceFormat.of(record, sequence_length)
     manifest = Manifest(
         sequence_length=sequence_length,
-        dtype=row_format.dtype,
+        dtype=form.dtype,
         tokenizer=record,
         splits={
-            name: _write_split(folder, name, documents, row_format, max_rows_per_shard, counted)
+            name: _write_split(folder, name, documents, form, longest, counted)
             for name, documents in splits.items()
         },
         settings={},
@@ -82,24 +75,15 @@ def write_folder(
     return folder
 
 
-def _write_split(folder, name, documents, row_format, max_rows_per_shard, counted):
-    arrays = [np.array(document) for document in documents]
-    file = write_documents(folder / "ids", arrays, SEP, row_format.dtype)
-    stream = TokenStream((file,), row_format.dtype)
-    tasks = shard_tasks(name, stream, row_format, max_rows_per_shard=max_rows_per_shard)
-    shards = tuple(task.write(folder) for task in tasks)
-    dropped = rows_dropped(tasks)
+def _write_split(folder, name, documents, form, longest, counted):
+    writer = TokenWriter(folder / "ids", form.tokenizer)
+    for document in documents:
+        writer.append(np.array(document))
+    tasks = shard_tasks(name, writer.close(), form, longest=longest)
+    shards = [task.write(folder) for task in tasks]
     (folder / "ids").unlink()
-    return SplitRecord(
-        documents=len(documents),
-        words=counted,
-        sentences=counted,
-        tokens=sum(map(len, documents)),
-        rows=sum(shard.rows for shard in shards),
-        rows_per_shard=tasks[0].num_rows,
-        rows_dropped=dropped,
-        shards=shards,
-    )
+    counts = {"documents": writer.documents, "tokens": writer.tokens}
+    return split_record(tasks, shards, words=counted, sentences=counted, **counts)
 
 
 def contents(folder):
@@ -117,14 +101,14 @@ def stream_of(documents):
     return [token for document in documents for token in [*document, SEP]][:-1]
 
 
-def rows_of(shards, name):
+def sequences_of(shards, name):
     split = shards.split(name)
-    return split.rows(np.arange(split.num_rows))
+    return split.read(np.arange(split.num_sequences))
 
 
 def tokens_of(shards, name):
-    """Return the tokens of the rows of a split, computed another way."""
-    return [token for row in rows_of(shards, name).tolist() for token in row[1:-1]]
+    """Return the tokens of the sequences of a split, computed another way."""
+    return [token for ids in sequences_of(shards, name).tolist() for token in ids[1:-1]]
 
 
 def cut_at_separators(tokens):

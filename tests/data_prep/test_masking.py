@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from data_prep.masking import IGNORED, Masking, mask_rows, predictions_per_row, splitmix64
+from data_prep.masking import IGNORED, Masking, mask_sequences, predictions_per_sequence, splitmix64
 from data_prep.shards.manifest import TokenizerRecord
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -27,7 +27,7 @@ def ids():
 
 def masked(ids, numbers=None, seed=7, epoch=0, **options):
     numbers = np.arange(len(ids)) if numbers is None else numbers
-    return mask_rows(ids, numbers, seed=seed, epoch=epoch, tokenizer=TOKENIZER, **options)
+    return mask_sequences(ids, numbers, seed=seed, epoch=epoch, tokenizer=TOKENIZER, **options)
 
 
 def predicted(found):
@@ -96,7 +96,7 @@ def masked_by_hand(ids, row, kind, *, seed, epoch, shares=(0.8, 0.1)):
     shown, columns = list(ids), []
     for group in groups_of(ids, hashes, kind):
         for word in group:
-            if len(columns) + len(word) > predictions_per_row(len(ids)):
+            if len(columns) + len(word) > predictions_per_sequence(len(ids)):
                 return shown, sorted(columns)
             columns += word
             for column in word:
@@ -196,8 +196,8 @@ def test_rows_whose_columns_do_not_fit_into_a_key_are_refused(masking):
 
 
 def test_a_row_has_15_percent_predictions_and_at_least_one():
-    assert [predictions_per_row(length) for length in (100, 128, 512, 3)] == [15, 19, 77, 1]
-    assert predictions_per_row(100, 0.4) == 40
+    assert [predictions_per_sequence(length) for length in (100, 128, 512, 3)] == [15, 19, 77, 1]
+    assert predictions_per_sequence(100, 0.4) == 40
 
 
 def test_every_row_has_k_ascending_positions_of_ordinary_tokens(ids):

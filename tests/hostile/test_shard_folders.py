@@ -11,9 +11,9 @@ from hypothesis import given
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError, read_manifest, sha256_of, write_manifest
 from data_prep.tokenizer.describe import TokenizerError
-from data_prep.tools.show import shown_rows
+from data_prep.tools.show import shown_sequences
 from data_prep.tools.verify import verify
-from tests.data_prep.small_shards import random_documents, rows_of, write_folder
+from tests.data_prep.small_shards import random_documents, sequences_of, write_folder
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import check_message, few, result_or_clear_error
 
@@ -59,7 +59,7 @@ def with_matching_hashes(folder):
 
 def rows_of_everything(folder):
     shards = open_shards(folder)
-    return {name: rows_of(shards, name).tolist() for name in shards.manifest.splits}
+    return {name: sequences_of(shards, name).tolist() for name in shards.manifest.splits}
 
 
 def test_any_manifest_gives_the_rows_or_a_clear_error(whole, folder):
@@ -122,7 +122,7 @@ def show(folder):
     return [
         line
         for masking in ("tokens", "words")
-        for line in shown_rows(shards, "train", count=3, seed=0, masking=masking)
+        for line in shown_sequences(shards, "train", count=3, seed=0, masking=masking)
     ]
 
 
@@ -189,8 +189,6 @@ def test_ids_beyond_the_vocabulary_are_refused_where_they_are_read(whole, tmp_pa
 
     shards = open_shards(rewritten(whole, tmp_path / "shards", write))
     train = shards.split("train")
-    assert train.rows(np.arange(3)).shape == (3, 16)
+    assert train.read(np.arange(3)).shape == (3, 16)
     with pytest.raises(ShardError, match=r"train-00000\.h5: holds the id \d+, beyond"):
-        train.rows(np.arange(5))
-    with pytest.raises(ShardError, match="beyond the vocabulary"):
-        list(train.read_in_order([0], max_rows=8))
+        train.read(np.arange(5))

@@ -6,7 +6,7 @@ from pathlib import Path
 from data_prep.files.program import shell_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, flat
-from pretrain.data.shards import existing_shards, num_held_out_rows, shards_folder
+from pretrain.data.shards import existing_shards, num_held_out_sequences, shards_folder
 from pretrain.launching.sweeps.arms import MASKING, Arm
 from pretrain.launching.sweeps.folder import OTHERS
 from pretrain.reports.words import listed
@@ -110,4 +110,4 @@ def _shards_place(settings: RunSettings) -> Path | None:
 
 def _held_out_rows(settings: RunSettings) -> int:
     shards = existing_shards(settings)
-    return settings.evaluation.rows if shards is None else num_held_out_rows(shards, settings)
+    return settings.evaluation.rows if shards is None else num_held_out_sequences(shards, settings)

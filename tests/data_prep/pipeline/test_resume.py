@@ -12,7 +12,6 @@ import pytest
 
 from data_prep.files import atomic
 from data_prep.pipeline import build as build_module
-from data_prep.pipeline import reading
 from data_prep.pipeline.build import build
 from data_prep.shards import format as shard_format
 from data_prep.shards.manifest import ShardError
@@ -41,82 +40,71 @@ def stop_at(monkeypatch, call, error):
         monkeypatch.setattr(module, "replace", replace)
 
 
+def stop(settings, folder, call, *, segment_bytes=200):
+    """Build up to the n-th file that is completed, and return what is there then."""
+    with pytest.MonkeyPatch.context() as patched:
+        stop_at(patched, call, Stopped())
+        with pytest.raises(Stopped):
+            build(settings, folder, workers=1, segment_bytes=segment_bytes)
+    return sorted((folder.parent / f"{folder.name}.building" / "segments").glob("*.json"))
+
+
+def assert_ends_as_straight(settings, folder, **options):
+    """Check that the next call ends with the bytes of a build that was not stopped."""
+    straight = folder.with_name("straight")
+    for each in (folder, straight):
+        build(settings, each, workers=1, **options)
+    assert contents(folder) == contents(straight)
+    assert not folder.with_name(f"{folder.name}.building").exists()
+
+
 def test_a_build_stopped_at_any_of_its_steps_resumes(few, tmp_path, monkeypatch):
-    build(few, tmp_path / "straight", workers=1, segment_bytes=2000)
+    build(few, tmp_path / "straight", workers=1, segment_bytes=5000)
     expected = contents(tmp_path / "straight")
     for call in itertools.count():
         folder = tmp_path / f"stopped-{call}"
         with monkeypatch.context() as patched:
-            stop_at(patched, call, Stopped())
+            # A full disk is a cause like any other, and one clear line.
+            full = OSError(errno.ENOSPC, "No space left on device")
+            stop_at(patched, call, full if call % 5 == 3 else Stopped())
             try:
-                build(few, folder, workers=1, segment_bytes=2000)
+                build(few, folder, workers=1, segment_bytes=5000)
                 break  # there are not that many steps
-            except Stopped:
+            except (Stopped, ShardError) as stopped:
+                no_space = "no space left on the disk; free some and give"
+                assert isinstance(stopped, Stopped) or no_space in str(stopped)
                 assert not folder.exists()
         build(few, folder, workers=1, segment_bytes=3000)
         assert contents(folder) == expected, f"stopped at step {call}"
         assert not folder.with_name(f"{folder.name}.building").exists()
-    assert call > 20
+    assert call > 15
 
 
-def test_finished_parts_are_not_repeated_and_are_reported(settings, tmp_path, monkeypatch, capsys):
+def test_finished_parts_are_not_repeated_and_are_reported(few, tmp_path, capsys):
     folder = tmp_path / "shards"
-    with monkeypatch.context() as patched:
-        stop_at(patched, 95, Stopped())
-        with pytest.raises(Stopped):
-            build(settings, folder, workers=1, segment_bytes=5_000)
-    before = {
-        file: file.stat().st_mtime_ns
-        for file in (tmp_path / "shards.building").rglob("*.json")
-        if file.name.endswith(("read.json", "encoded.json"))
-    }
-    read = [file for file in before if file.name.endswith("read.json")]
-    assert len(read) > 3
-    with monkeypatch.context() as patched:
-        stop_at(patched, 1, Stopped())
-        with pytest.raises(Stopped):
-            build(settings, folder, workers=1, segment_bytes=5_000)
+    found = stop(few, folder, 29, segment_bytes=2000)
+    before = {file: file.stat().st_mtime_ns for file in found}
+    stop(few, folder, 1)
     assert {file: file.stat().st_mtime_ns for file in before} == before
-    encoded = [file for file in before if file.name.endswith("encoded.json")]
-    assert (
-        f"resuming {folder}.building: {len(read)} parts of the text read, "
-        f"{len(encoded)} parts encoded" in capsys.readouterr().err
-    )
+    read, encoded = ([f for f in found if kind in f.name] for kind in (".read.", ".encoded."))
+    assert len(read) > 3 and encoded
+    message = f"{len(read)} parts of the text read, {len(encoded)} encoded"
+    assert f"resuming {folder}.building: {message}" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_one_clear_line_and_the_build_resumes_afterwards(
-    settings, tmp_path, monkeypatch
-):
-    build(settings, tmp_path / "straight", workers=1)
-    for call in (0, 3, 6):
-        folder = tmp_path / f"full-{call}"
-        with monkeypatch.context() as patched:
-            stop_at(patched, call, OSError(errno.ENOSPC, "No space left on device"))
-            with pytest.raises(ShardError, match="no space left on the disk; free some and give"):
-                build(settings, folder, workers=1)
-        build(settings, folder, workers=1)
-        assert contents(folder) == contents(tmp_path / "straight")
-
-
-def test_another_build_in_the_same_place_is_refused(settings, tmp_path, monkeypatch):
+def test_another_build_in_the_same_place_is_refused(few, tmp_path):
     folder = tmp_path / "shards"
-    with monkeypatch.context() as patched:
-        stop_at(patched, 3, Stopped())
-        with pytest.raises(Stopped):
-            build(settings, folder, workers=1)
-    other = settings.model_copy(update={"sequence_length": 32})
+    stop(few, folder, 3)
+    other = few.model_copy(update={"sequence_length": 32})
     with pytest.raises(ShardError, match="something else .sequence_length was 16 and is 32"):
         build(other, folder, workers=1)
-
-
-def test_a_build_is_not_resumed_with_another_version_of_a_library(few, tmp_path):
-    (record, *_) = read_up_to(few, tmp_path / "shards", 3)
-    file = record.parents[1] / "identity.json"
+    file = tmp_path / "shards.building" / "identity.json"
     identity = json.loads(file.read_text())
     assert identity["libraries"].keys() == {"tokenizers", "h5py", "sentencex"}
-    file.write_text(json.dumps(identity | {"libraries": {"tokenizers": "0.1"}}))
+    identity["libraries"]["tokenizers"] = "0.1"
+    file.write_text(json.dumps(identity))
     with pytest.raises(ShardError, match="tokenizers was '0.1' and is"):
-        build(few, tmp_path / "shards", workers=1)
+        build(few, folder, workers=1)
 
 
 def test_a_missing_tokenizer_is_an_error_before_anything_is_read(few, tmp_path):
@@ -128,8 +116,7 @@ def test_a_missing_tokenizer_is_an_error_before_anything_is_read(few, tmp_path):
     build(few, folder, workers=1)
     loading = few.model_copy(update={"tokenizer": str(folder / "tokenizer.json")})
     build(loading, tmp_path / "loaded", workers=1)
-    rows = ("train-00000.h5", "tokenizer.json", "valid-00000.h5")
-    for name in rows:
+    for name in ("train-00000.h5", "tokenizer.json", "valid-00000.h5"):
         assert (tmp_path / "loaded" / name).read_bytes() == (folder / name).read_bytes()
 
 
@@ -144,11 +131,9 @@ def test_damaged_files_can_be_skipped_when_a_build_resumes(few, tmp_path, monkey
     with pytest.raises(ValueError, match=r"b\.txt\.gz.*--damaged-files skip"):
         build(settings, tmp_path / "shards", workers=1, segment_bytes=500)
     assert (tmp_path / "shards.building/segments/000003.read.json").exists()
-    skipping = settings.model_copy(update={"damaged_files": "skip"})
-    manifest = build(skipping, tmp_path / "shards", workers=1)
-    assert [what for what in manifest.cleaning if what.startswith("skipped: file")]
-    build(skipping, tmp_path / "straight", workers=1)
-    assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
+    assert_ends_as_straight(
+        settings.model_copy(update={"damaged_files": "skip"}), tmp_path / "shards"
+    )
 
 
 def folder_of(tmp_path, *names):
@@ -161,59 +146,32 @@ def folder_of(tmp_path, *names):
     return folder
 
 
-def read_up_to(settings, folder, num_segments):
-    """Build until so many segments more are read, and stop."""
-    with pytest.MonkeyPatch.context() as patched:
-        stop_at(patched, num_segments + 1, Stopped())  # the first file completed is the identity
-        with pytest.raises(Stopped):
-            build(settings, folder, workers=1, segment_bytes=200)
-    records = sorted((folder.parent / f"{folder.name}.building/segments").glob("*.read.json"))
-    assert len(records) >= num_segments
-    return records
-
-
-def test_a_file_that_is_added_to_a_source_that_was_read_is_read_too(few, corpus, tmp_path):
-    texts, shards = folder_of(tmp_path, "a", "b"), tmp_path / "shards"
-    settings = few.model_copy(update={"corpus": (str(texts), str(corpus))})
-    read_up_to(settings, shards, 9)
-    folder_of(tmp_path, "c")
-    build(settings, shards, workers=1)
-    build(settings, tmp_path / "straight", workers=1)
-    assert contents(shards) == contents(tmp_path / "straight")
-
-
-def test_what_was_read_behind_a_gap_is_forgotten_with_its_files(few, tmp_path):
-    texts, shards = folder_of(tmp_path, *"abcdef"), tmp_path / "shards"
-    settings = few.model_copy(update={"corpus": (str(texts),)})
-    read_up_to(settings, shards, 12)[5].unlink()  # as by a kill, with several workers
-    for name in "def":
-        (texts / f"{name}.txt").unlink()
-    read_up_to(settings, shards, 2)
-    build(settings, shards, workers=1)
-    build(settings, tmp_path / "straight", workers=1)
-    assert contents(shards) == contents(tmp_path / "straight")
-
-
-def test_another_build_in_the_place_of_one_without_a_first_part_gets_none_of_its_text(
-    few, corpus, tmp_path
+@pytest.mark.parametrize("call", [3, 9])
+def test_files_that_appear_and_vanish_before_all_is_read_are_no_part_of_another_text(
+    few, tmp_path, call
 ):
-    shards = tmp_path / "shards"
+    settings = few.model_copy(update={"corpus": (str(folder_of(tmp_path, *"abcd")),)})
+    stop(settings, tmp_path / "shards", call)
+    (tmp_path / "texts" / "a.txt").unlink()
+    folder_of(tmp_path, "e")
+    assert_ends_as_straight(settings, tmp_path / "shards")
+
+
+def test_what_was_read_behind_a_gap_is_forgotten(few, tmp_path):
     other = few.model_copy(update={"corpus": (str(folder_of(tmp_path, *"abc")),)})
-    read_up_to(other, shards, 6)[0].unlink()  # as by a kill, with several workers
-    read_up_to(few, shards, 1)
-    build(few, shards, workers=1)
-    build(few, tmp_path / "straight", workers=1)
-    assert contents(shards) == contents(tmp_path / "straight")
+    first = stop(other, tmp_path / "shards", 7)[0]
+    first.unlink()  # as by a kill, with several workers
+    stop(few, tmp_path / "shards", 2)
+    assert_ends_as_straight(few, tmp_path / "shards")
 
 
-def test_what_workers_had_read_beyond_the_wanted_words_is_not_used(few, tmp_path, monkeypatch):
+def test_what_workers_had_read_beyond_the_wanted_words_is_not_used(few, tmp_path):
     limited = few.model_copy(update={"max_words": 300})
-    with monkeypatch.context() as patched:
-        patched.setattr(reading, "_enough_words", lambda *_: False)  # as workers read ahead
-        read_up_to(limited, tmp_path / "shards", 20)
-    build(limited, tmp_path / "straight", workers=1, segment_bytes=200)
-    build(limited, tmp_path / "shards", workers=1, segment_bytes=200)
-    assert contents(tmp_path / "shards") == contents(tmp_path / "straight")
+    without = limited.model_copy(update={"max_words": None})
+    stop(without, tmp_path / "shards", 21)  # reads on, as workers do
+    file = tmp_path / "shards.building" / "identity.json"
+    file.write_text(file.read_text().replace('"max_words": null', '"max_words": 300'))
+    assert_ends_as_straight(limited, tmp_path / "shards", segment_bytes=200)
 
 
 @pytest.mark.ranks
@@ -236,6 +194,4 @@ def test_a_build_that_is_killed_with_two_workers_ends_with_the_same_bytes(settin
     process.kill()
     process.wait()
     assert not killed.exists()
-    build(settings, killed, workers=1)
-    build(settings, tmp_path / "straight", workers=1)
-    assert contents(killed) == contents(tmp_path / "straight")
+    assert_ends_as_straight(settings, killed)

@@ -5,69 +5,18 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
-from data_prep.shards.format import open_shards, write_shard
-from data_prep.shards.manifest import (
-    Manifest,
-    ShardError,
-    SplitRecord,
-    TokenizerRecord,
-    sha256_of,
-    write_manifest,
+from data_prep.shards.format import open_shards
+from data_prep.shards.manifest import ShardError, sha256_of
+from tests.data_prep.small_shards import (
+    change_manifest,
+    cut_at_separators,
+    random_documents,
+    tokens_of,
+    word_tokenizer,
+    write_folder,
 )
-from tests.data_prep.small_shards import SPECIAL, change_manifest, random_documents, write_folder
-
-
-def written(folder, rows, *, rows_per_shard=10):
-    """Write rows as both splits of a shard folder, without packing."""
-    folder.mkdir()
-    (folder / "tokenizer.json").write_text("{}")
-    tokenizer = TokenizerRecord(
-        kind="bpe",
-        sha256=sha256_of(folder / "tokenizer.json"),
-        vocabulary_size=70_000,
-        special_tokens=SPECIAL,
-    )
-    splits = {}
-    for name in ("train", "valid"):
-        parts = np.split(rows, range(rows_per_shard, len(rows), rows_per_shard))
-        shards = tuple(
-            write_shard(
-                folder / f"{name}-{number}.h5",
-                [part[:1], part[1:]],
-                shape=part.shape,
-                dtype=part.dtype.name,
-                tokenizer_sha256=tokenizer.sha256,
-            )
-            for number, part in enumerate(parts)
-        )
-        splits[name] = SplitRecord(
-            documents=1,
-            words=1,
-            sentences=1,
-            tokens=rows.size,
-            rows=len(rows),
-            rows_per_shard=rows_per_shard,
-            rows_dropped=0,
-            shards=shards,
-        )
-    manifest = Manifest(
-        sequence_length=rows.shape[1],
-        dtype=rows.dtype.name,
-        tokenizer=tokenizer,
-        splits=splits,
-        settings={},
-        source="a test",
-        licence="none",
-    )
-    write_manifest(folder, manifest)
-    return folder
-
-
-def random_rows(num_rows, largest, dtype):
-    rows = np.random.default_rng(0).integers(5, largest, (num_rows, 12)).astype(dtype)
-    rows[:, 0], rows[:, -1] = 2, 3
-    return rows
 
 
 @pytest.fixture
@@ -76,26 +25,24 @@ def folder(tmp_path):
     return write_folder(tmp_path / "shards-folder", {"train": documents, "valid": documents[:20]})
 
 
-@pytest.mark.parametrize(("largest", "dtype"), [(60_000, np.uint16), (70_000, np.uint32)])
-def test_rows_are_read_as_they_were_written(tmp_path, largest, dtype):
-    rows = random_rows(40, largest, dtype)
-    split = open_shards(written(tmp_path / "shards", rows)).split("train")
-    assert split.num_rows == 40
-    indices = np.random.default_rng(1).permutation(40).astype(np.uint32)
-    found = split.rows(indices)
-    assert found.dtype == dtype
-    assert (found == rows[indices]).all()
+@pytest.mark.parametrize(("num_words", "dtype"), [(100, np.uint16), (70_000, np.uint32)])
+def test_sequences_are_read_as_they_were_written_in_any_order(tmp_path, num_words, dtype):
+    documents = random_documents(40)
+    documents[3][0] = num_words - 1
+    folder = write_folder(
+        tmp_path / "s", {"train": documents}, tokenizer=word_tokenizer(num_words), longest=7
+    )
+    shards = open_shards(folder)
+    found = cut_at_separators(tokens_of(shards, "train"))
+    assert found[:-1] == documents[: len(found) - 1]
+    split = shards.split("train")
+    numbers = np.arange(split.num_sequences)
+    order = np.random.default_rng(1).permutation(numbers).astype(np.uint32)
+    assert split.read(order).dtype == dtype
+    assert (split.read(order) == split.read(numbers)[order]).all()
 
 
-def test_rows_are_read_in_order_in_pieces_of_bounded_size(tmp_path):
-    rows = random_rows(40, 100, np.uint16)
-    split = open_shards(written(tmp_path / "shards", rows)).split("train")
-    pieces = list(split.read_in_order([1, 3], max_rows=4))
-    assert [len(piece) for piece in pieces] == [4, 4, 2, 4, 4, 2]
-    assert (np.concatenate(pieces) == np.concatenate([rows[10:20], rows[30:40]])).all()
-
-
-def test_rows_are_one_contiguous_dataset_tied_to_the_tokenizer(folder):
+def test_sequences_are_one_contiguous_data_set_tied_to_the_tokenizer(folder):
     manifest = open_shards(folder).manifest
     with h5py.File(folder / "train-00000.h5") as shard:
         assert shard["ids"].chunks is None
@@ -104,37 +51,39 @@ def test_rows_are_one_contiguous_dataset_tied_to_the_tokenizer(folder):
         assert shard.attrs["sequence_length"] == shard["ids"].shape[1] == manifest.sequence_length
 
 
-def test_no_row_can_be_read_beyond_the_ends(folder):
+def test_no_sequence_can_be_read_beyond_the_ends(folder):
     split = open_shards(folder).split("valid")
-    for index in (-1, split.num_rows):
-        with pytest.raises(IndexError, match="row numbers must lie in"):
-            split.rows(np.array([0, index]))
-    assert split.rows(np.array([], np.int64)).shape == (0, 16)
+    for number in (-1, split.num_sequences):
+        with pytest.raises(IndexError, match="sequence numbers must lie in"):
+            split.read(np.array([0, number]))
+    assert split.read(np.array([], np.int64)).shape == (0, 16)
 
 
-def test_a_split_can_be_read_in_a_spawned_process(folder):
-    split = open_shards(folder).split("train")
-    indices = np.arange(0, split.num_rows, 7)
-    expected = split.rows(indices)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert (pool.apply(split.rows, (indices,)) == expected).all()
-
-
-def test_a_pickled_split_carries_no_rows(folder):
+def test_a_split_can_be_read_in_a_spawned_process_to_which_no_sequences_are_sent(folder):
     split = open_shards(folder).split("train")
     untouched = len(pickle.dumps(split))
-    split.rows(np.arange(split.num_rows))
+    numbers = np.arange(0, split.num_sequences, 7)
+    expected = split.read(numbers)
     assert len(pickle.dumps(split)) == untouched
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert (pool.apply(split.read, (numbers,)) == expected).all()
 
 
-def test_the_fingerprint_is_that_of_the_rows_and_the_tokenizer(folder, tmp_path):
-    shards = open_shards(folder)
-    assert shards.split("train").fingerprint() == open_shards(folder).split("train").fingerprint()
-    assert shards.split("train").fingerprint() != shards.split("valid").fingerprint()
-    rows = random_rows(20, 100, np.uint16)
-    first = open_shards(written(tmp_path / "first", rows)).split("train").fingerprint()
-    rows[0, 5] += 1
-    assert open_shards(written(tmp_path / "second", rows)).split("train").fingerprint() != first
+def test_the_fingerprint_is_that_of_the_sequences_and_the_tokenizer(folder, tmp_path):
+    def fingerprint(name, documents, tokenizer=None, split="train"):
+        written = write_folder(
+            tmp_path / name, dict.fromkeys(["train", "valid"], documents), tokenizer=tokenizer
+        )
+        return open_shards(written).split(split).fingerprint()
+
+    documents, other = random_documents(40), random_documents(40)
+    other[0][0] += 1
+    cased = Tokenizer.from_str(word_tokenizer().to_str())
+    cased.add_tokens(["Boat"])
+    first = open_shards(folder).split("train").fingerprint()
+    assert fingerprint("again", documents) == first
+    assert len({first, fingerprint("b", other), fingerprint("c", documents, cased)}) == 3
+    assert open_shards(folder).split("valid").fingerprint() != first
 
 
 def assert_refused(folder, message):

@@ -6,14 +6,14 @@ import pytest
 from data_prep.shards import packing
 from data_prep.shards.manifest import TokenizerRecord
 from data_prep.shards.packing import (
-    RowFormat,
+    SequenceFormat,
     TokenStream,
+    TokenWriter,
     documents_of,
     id_type,
-    rows_dropped,
     shard_tasks,
+    split_record,
     unpack,
-    write_documents,
 )
 
 CLS, SEP = 2, 3
@@ -34,42 +34,41 @@ def documents():
 
 def stream_of(documents, folder, parts=4):
     """Return the documents as token files, one of them empty."""
-    pieces = [documents[place::parts] for place in range(parts)] + [[]]
-    files = [
-        write_documents(folder / f"{place}.ids", piece, SEP, "uint16")
-        for place, piece in enumerate(pieces)
-    ]
+    pieces, files = [documents[place::parts] for place in range(parts)] + [[]], []
+    for place, piece in enumerate(pieces):
+        writer = TokenWriter(folder / f"{place}.ids", TOKENIZER)
+        for document in piece:
+            writer.append(document)
+        files += writer.close().files
     return TokenStream(tuple(files), "uint16"), list(itertools.chain(*pieces))
 
 
-def rows_in(tasks, folder):
-    """Return the rows as the files hold them: the last bytes of each."""
-    rows = []
-    for task in tasks:
-        record = task.write(folder)
-        ids = np.frombuffer((folder / record.file).read_bytes(), np.uint16)
-        rows.append(ids[-record.rows * 16 :].reshape(-1, 16))
-    return np.concatenate(rows)
+def sequences_in(records, folder):
+    """Return the sequences as the files hold them: the last bytes of each."""
+    ids = [np.frombuffer((folder / record.file).read_bytes(), np.uint16) for record in records]
+    stored = zip(ids, records, strict=True)
+    return np.concatenate([each[-record.rows * 16 :].reshape(-1, 16) for each, record in stored])
 
 
 @pytest.mark.parametrize("tokens_per_group", [1, 100, 1 << 20])
-@pytest.mark.parametrize("max_rows_per_shard", [7, 1000])
+@pytest.mark.parametrize("longest", [7, 1000])
 def test_unpacking_gives_back_the_documents_with_separators(
-    documents, tokens_per_group, max_rows_per_shard, tmp_path, monkeypatch
+    documents, tokens_per_group, longest, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(packing, "TOKENS_PER_GROUP", tokens_per_group)
     stream, in_order = stream_of(documents, tmp_path)
+    monkeypatch.setattr(packing, "TOKENS_PER_GROUP", tokens_per_group)
     expected = list(itertools.chain(*([*document.tolist(), SEP] for document in in_order)))[:-1]
     assert stream.num_tokens == len(expected)
-    row_format = RowFormat.of(TOKENIZER, 16)
-    tasks = shard_tasks("train", stream, row_format, max_rows_per_shard=max_rows_per_shard)
-    rows = rows_in(tasks, tmp_path)
-    assert (rows[:, 0] == CLS).all()
-    assert (rows[:, -1] == SEP).all()
-    assert unpack(rows).tolist() == expected[: len(rows) * 14]
-    assert len(expected) // 14 - len(rows) == rows_dropped(tasks) < len(tasks)
-    assert {task.num_rows for task in tasks} == {len(rows) // len(tasks)}
-    assert len(tasks) == -(-(len(expected) // 14) // max_rows_per_shard)
+    tasks = shard_tasks("train", stream, SequenceFormat.of(TOKENIZER, 16), longest=longest)
+    records = [task.write(tmp_path) for task in tasks]
+    sequences = sequences_in(records, tmp_path)
+    assert (sequences[:, 0] == CLS).all()
+    assert (sequences[:, -1] == SEP).all()
+    assert unpack(sequences).tolist() == expected[: len(sequences) * 14]
+    split = split_record(tasks, records, documents=50, words=1, sentences=1, tokens=1)
+    assert len(expected) // 14 - len(sequences) == split.rows_dropped < len(tasks)
+    assert {record.rows for record in records} == {split.rows_per_shard}
+    assert len(tasks) == -(-(len(expected) // 14) // longest)
 
 
 @pytest.mark.parametrize("size", [1, 3, 10_000])
@@ -91,9 +90,8 @@ def test_any_part_of_a_stream_can_be_read(documents, tmp_path):
 
 def test_too_few_tokens_give_no_file(tmp_path):
     stream, _ = stream_of([np.array([5, 6]), np.array([7])], tmp_path)
-    assert shard_tasks("train", stream, RowFormat.of(TOKENIZER, 16), max_rows_per_shard=9) == []
-    empty = TokenStream((), "uint16")
-    assert shard_tasks("train", empty, RowFormat.of(TOKENIZER, 16), max_rows_per_shard=9) == []
+    for each in (stream, TokenStream((), "uint16")):
+        assert shard_tasks("train", each, SequenceFormat.of(TOKENIZER, 16), longest=9) == []
 
 
 def test_ids_are_stored_in_the_smallest_type_that_holds_them():

@@ -13,10 +13,10 @@ def read(name, damaged_files="stop", *, start=BEGINNING):
     """
     source = pickle.loads(pickle.dumps(open_source(str(name), damaged_files=damaged_files)))
     found = []
-    for raw in source.raw_documents(start):
-        if isinstance(raw, Skipped):
-            found.append(raw)
+    for item in source.read(start):
+        if isinstance(item, Skipped):
+            found.append(item)
         else:
-            parsed = source.parse(pickle.loads(pickle.dumps(raw)))
-            found += [*parsed.skipped, *([parsed.paragraphs] if parsed.paragraphs else [])]
+            paragraphs = source.paragraphs(pickle.loads(pickle.dumps(item)))
+            found += [*item.skipped, *([paragraphs] if paragraphs else [])]
     return found

@@ -56,8 +56,8 @@ def test_blocks_of_any_size_give_the_documents_of_the_lines(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(text, "BLOCK_BYTES", block_bytes)
         source = open_source(f"{file}:documents={separator}")
-        raw = list(source.raw_documents())
-    found = [(document.line, source.parse(document).paragraphs) for document in raw]
+        raw = list(source.read())
+    found = [(document.line, source.paragraphs(document)) for document in raw]
     assert found == [
         (line, [words.decode() for words in paragraphs])
         for line, paragraphs in by_definition(content, separator)
@@ -79,16 +79,15 @@ def test_long_documents_come_in_parts_that_lose_no_character(
         patched.setattr(text, "BLOCK_BYTES", block_bytes)
         patched.setattr(text, "LONGEST_DOCUMENT", longest)
         source = open_source(f"{file}:documents={separator}")
-        raw = list(source.raw_documents())
-    assert all(len(document.content) <= longest for document in raw)
-    parsed = [source.parse(document) for document in raw]
-    assert not any(found.skipped for found in parsed), "a character was cut"
-    characters = "".join("".join(found.paragraphs) for found in parsed)
+        raw = list(source.read())
+    assert all(len(document.text.encode()) <= longest for document in raw)
+    assert not any(document.skipped for document in raw), "a character was cut"
+    characters = "".join("".join(source.paragraphs(document)) for document in raw)
     assert characters.replace(" ", "") == "".join(content.split())
     assert not (raw and raw[-1].cut)
     lines = content.split("\n")
     for document in raw:
-        first = document.content.split()[0].decode()
+        first = document.text.split()[0]
         assert first in lines[document.line - 1]
 
 
@@ -117,9 +116,9 @@ def test_a_missing_file_is_counted_or_named(tmp_path):
         (tmp_path / "b.txt").symlink_to(tmp_path / "nowhere")
         if damaged_files == "stop":
             with pytest.raises(CorpusError, match=r"b\.txt: .*No such file"):
-                list(source.raw_documents())
+                list(source.read())
         else:
-            names = [os.path.basename(item.file) for item in source.raw_documents()]
+            names = [os.path.basename(item.file) for item in source.read()]
             assert names == ["a.txt", "b.txt", "c.txt"]
         assert len(source.identity()) == 3
 
@@ -152,9 +151,9 @@ def test_long_articles_come_in_parts(tmp_path, monkeypatch):
     file, words = tmp_path / "wiki_00", [f"word{n}" for n in range(100)]
     file.write_text('<doc id="1" url="u" title="T">\nT\n\n' + "\n".join(words) + "\n</doc>\n")
     source = open_source(str(file))
-    raw = list(source.raw_documents())
+    raw = list(source.read())
     assert [document.cut for document in raw] == [True] * (len(raw) - 1) + [False]
-    assert [p for document in raw for p in source.parse(document).paragraphs] == words
+    assert [p for document in raw for p in source.paragraphs(document)] == words
 
 
 def test_one_bad_row_does_not_end_a_parquet_file_and_any_string_type_is_read(tmp_path):

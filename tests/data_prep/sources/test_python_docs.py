@@ -100,7 +100,7 @@ def documents(root):
     source = PythonDocs("python-docs", 1.0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(python_docs, "_installed_roots", lambda: [root])
-        return [source.parse(raw).paragraphs for raw in source.raw_documents()]
+        return [source.paragraphs(document) for document in source.read()]
 
 
 def test_docstrings_are_read_in_order_without_code(installation):

@@ -84,24 +84,6 @@ def write_flat(file, arrays, *, ids="i4"):
             content.create_dataset(name, data=rows, dtype=kind, compression="gzip")
 
 
-def write_ragged(file, arrays):
-    """MLPerf's layout: no padding and no mask."""
-    with h5py.File(file, "w") as content:
-        lengths = arrays["input_mask"].sum(axis=1)
-        counts = (arrays["masked_lm_positions"] != 0).sum(axis=1)
-        for name, rows in arrays.items():
-            if name == "input_mask":
-                continue
-            if name == "next_sentence_labels":
-                content.create_dataset(name, data=rows, dtype="i1")
-                continue
-            ends = counts if name.startswith("masked") else lengths
-            kind = h5py.vlen_dtype(np.dtype("int16"))
-            data = content.create_dataset(name, (len(rows),), dtype=kind)
-            for number, (row, end) in enumerate(zip(rows, ends, strict=True)):
-                data[number] = row[:end]
-
-
 def write_group_of_each(file, arrays):
     with h5py.File(file, "w") as content:
         for number in range(len(arrays["input_ids"])):
@@ -151,7 +133,6 @@ WITHOUT_PAIRS = {"next_sentence_labels"}
     [
         (write_flat, WITHOUT_PAIRS),
         (write_flat, WITHOUT_PAIRS | {"input_mask", "segment_ids"}),
-        (write_ragged, WITHOUT_PAIRS),
         (write_group_of_each, WITHOUT_PAIRS),
         (write_group_of_each, set()),
         (write_groups_of_many, WITHOUT_PAIRS),
@@ -180,7 +161,7 @@ def test_ids_of_any_integer_type_are_read(tmp_path, tokenizer, kind):
     assert texts_of(tmp_path / "new") == TEXTS
 
 
-@pytest.mark.parametrize("write", [write_flat, write_ragged, write_group_of_each])
+@pytest.mark.parametrize("write", [write_flat, write_group_of_each])
 def test_pairs_that_follow_each_other_are_one_text_and_random_pairs_two(tmp_path, tokenizer, write):
     masker, expected = Masker(), []
     halves = random_documents(40, longest=S // 2 - 2)
@@ -318,5 +299,10 @@ def test_other_files_and_empty_folders_are_refused(tmp_path, tokenizer):
         imported(tmp_path / "nowhere", tmp_path / "new", tokenizer)
     with h5py.File(tmp_path / "ours.h5", "w") as content:
         content["ids"] = [[1, 2]]
+    with h5py.File(tmp_path / "ragged.h5", "w") as content:  # MLPerf's
+        for name in ("input_ids", "masked_lm_positions", "masked_lm_ids"):
+            content.create_dataset(name, (3,), dtype=h5py.vlen_dtype(np.dtype("int16")))
+    with pytest.raises(ShardError, match="ragged.h5: samples of different lengths are not read"):
+        imported(tmp_path / "ragged.h5", tmp_path / "new", tokenizer)
     with pytest.raises(ShardError, match="no input_ids; it is a shard of this program"):
         imported(tmp_path / "ours.h5", tmp_path / "new", tokenizer)

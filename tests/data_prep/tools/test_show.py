@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from data_prep.masking import IGNORED, mask_rows
+from data_prep.masking import IGNORED, mask_sequences
 from data_prep.shards.format import open_shards
-from data_prep.tools.show import shown_rows
+from data_prep.tools.show import shown_sequences
 from tests.data_prep.small_shards import (
     SPECIAL,
     WORDS,
@@ -46,7 +46,7 @@ def parts_of(text):
 
 def shown(folder, **options):
     return "\n".join(
-        shown_rows(open_shards(folder), "train", **({"count": 1, "seed": 0} | options))
+        shown_sequences(open_shards(folder), "train", **({"count": 1, "seed": 0} | options))
     )
 
 
@@ -72,10 +72,12 @@ def test_every_answer_names_its_column_what_is_shown_and_what_was_there(tmp_path
     folder = folder_with(tmp_path, word_tokenizer(), random_documents(30))
     shards, name_of = open_shards(folder), word_tokenizer().id_to_token
     number = np.array([0])
-    row = shards.split("train").rows(number)
+    row = shards.split("train").read(number)
     for seed in range(10):
         parts = parts_of(shown(folder, seed=seed))
-        masked = mask_rows(row, number, seed=seed, epoch=0, tokenizer=shards.manifest.tokenizer)
+        masked = mask_sequences(
+            row, number, seed=seed, epoch=0, tokenizer=shards.manifest.tokenizer
+        )
         places = masked.positions[masked.labels != IGNORED].tolist()
         assert parts["answers"].split(", ") == [
             f"{place}: {name_of(masked.ids[0, place])} was {name_of(row[0, place])}"
@@ -87,7 +89,7 @@ def test_every_answer_names_its_column_what_is_shown_and_what_was_there(tmp_path
 @pytest.mark.parametrize("count", [1, 3, 1000])
 def test_rows_are_spread_over_the_split(tmp_path, count):
     folder = folder_with(tmp_path, word_tokenizer(), random_documents(60))
-    last = open_shards(folder).split("train").num_rows - 1
+    last = open_shards(folder).split("train").num_sequences - 1
     numbers = [int(n) for n in re.findall(r"train sequence (\d+)", shown(folder, count=count))]
     assert numbers[0] == 0
     assert len(numbers) == min(count, last + 1)

@@ -68,13 +68,13 @@ def test_repetitions_go_where_the_first_copy_goes(tmp_path):
     assert tokens_of(shards, "valid") == stream_of(expected)[: len(tokens_of(shards, "valid"))]
 
 
-def test_a_folder_without_held_out_rows_gets_some(tmp_path):
+def test_a_folder_without_held_out_sequences_gets_some(tmp_path):
     folder = write_folder(tmp_path / "old", {"train": random_documents(100)})
     hold_out_again(folder, tmp_path / "new", valid_fraction=0.1)
-    assert open_shards(tmp_path / "new").split("valid").num_rows > 0
+    assert open_shards(tmp_path / "new").split("valid").num_sequences > 0
 
 
-def test_too_few_documents_for_a_row_are_an_error_and_leave_nothing(tmp_path):
+def test_too_few_documents_for_a_sequence_are_an_error_and_leave_nothing(tmp_path):
     folder = write_folder(tmp_path / "old", {"train": [[9] * 3, [9] * 40]})
     with pytest.raises(ShardError, match=r"the valid split has 3 tokens in 1 documents, too few"):
         hold_out_again(folder, tmp_path / "new", valid_fraction=0.1)

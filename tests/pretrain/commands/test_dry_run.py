@@ -32,7 +32,7 @@ def test_steps_and_tokens_of_given_hours_follow_from_the_measured_seconds(
     steps = number(output, r"tokens in all ([\d,]+)") / (8 * 32)
     assert steps == pytest.approx(0.1 * 3600 / seconds, rel=1e-3)  # printed with four digits
     assert number(output, r"tokens/s ([\d,]+)") == pytest.approx(8 * 32 / seconds, rel=1e-3)
-    rows = open_shards(shards).split("train").num_rows
+    rows = open_shards(shards).split("train").num_sequences
     assert number(output, r"read ([\d.e+]+) times") == pytest.approx(steps * 8 / rows, rel=0.01)
     assert number(output, r"cost ([\d.]+) hours of this machine") == pytest.approx(0.1, rel=0.01)
     assert not (tmp_path / "run").exists()

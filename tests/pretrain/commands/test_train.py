@@ -95,7 +95,7 @@ def test_the_held_out_loss_is_that_of_a_plain_loop_at_full_depth(whole, shards):
     model.load_state_dict(load_weights(newest_checkpoint(whole)))
     rows = MaskedSplit(open_shards(shards), "valid", settings)
     total = count = 0
-    for row in range(min(settings.evaluation.rows, rows.split.num_rows)):
+    for row in range(min(settings.evaluation.rows, rows.split.num_sequences)):
         batch = rows.batch(numpy.array([row]), seed=HELD_OUT_SEED, epoch=0)
         with torch.no_grad():
             logits = model.logits(batch.ids_BS, batch.positions_M)

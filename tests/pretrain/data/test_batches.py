@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models
 from torch.utils.data import DataLoader
 
 from data_prep.masking import IGNORED
-from data_prep.shards.format import SplitRows, open_shards
+from data_prep.shards.format import SplitSequences, open_shards
 from data_prep.tokenizer.describe import word_starts
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
@@ -36,7 +36,7 @@ from tests.pretrain.data.conftest import settings
 from tests.selection import mostly_slow
 
 
-class UnmaskedRows(MaskedSplit):
+class UnmaskedSequences(MaskedSplit):
     """Gives back the row numbers instead of the rows, to see who reads what."""
 
     def batch(self, numbers, *, seed, epoch):
@@ -50,7 +50,7 @@ def rows_read(opened, settings, micro, world_size, indices):
     datasets = []
     for rank in range(world_size):
         dataset = TrainingBatches(opened, settings, Place(micro, rank=rank, world_size=world_size))
-        dataset.rows = UnmaskedRows(opened, "train", settings)
+        dataset.sequences = UnmaskedSequences(opened, "train", settings)
         datasets.append(dataset)
     for index in indices:
         for dataset in datasets:
@@ -60,7 +60,7 @@ def rows_read(opened, settings, micro, world_size, indices):
 
 @pytest.mark.parametrize(("micro", "world_size"), [(4, 1), (4, 2), (2, 3), (1, 4)])
 def test_every_row_is_read_once_per_epoch_over_all_ranks(opened, shards, micro, world_size):
-    num_rows = opened.split("train").num_rows
+    num_rows = opened.split("train").num_sequences
     batches = -(-2 * num_rows // (micro * world_size))
     read = rows_read(opened, settings(shards), micro, world_size, range(batches))
     for epoch in range(2):
@@ -92,7 +92,7 @@ def test_flat_positions_point_at_the_masked_tokens(opened, shards):
     rows = MaskedSplit(opened, "train", settings(shards))
     numbers = numpy.array([7, 3, 100])
     batch = rows.batch(numbers, seed=1, epoch=2)
-    originals = rows.split.rows(numbers).astype(numpy.int64).ravel()
+    originals = rows.split.read(numbers).astype(numpy.int64).ravel()
     assert batch.labels_M.tolist() == originals[batch.positions_M.numpy()].tolist()
     changed = numpy.flatnonzero(batch.ids_BS.numpy().ravel() != originals)
     assert set(changed) <= set(batch.positions_M.tolist())
@@ -100,9 +100,9 @@ def test_flat_positions_point_at_the_masked_tokens(opened, shards):
 
 
 def test_a_batch_that_spans_two_epochs_masks_each_row_as_its_epoch_does(opened, shards):
-    num_rows = opened.split("train").num_rows
+    num_rows = opened.split("train").num_sequences
     dataset = TrainingBatches(opened, settings(shards), Place(num_rows - 3, rank=0, world_size=1))
-    batch, rows = dataset[1], dataset.rows
+    batch, rows = dataset[1], dataset.sequences
     old = rows.batch(epoch_order(num_rows, 0, 0)[-3:], seed=0, epoch=0)
     new = rows.batch(epoch_order(num_rows, 0, 1)[: num_rows - 6], seed=0, epoch=1)
     assert torch.equal(batch.ids_BS, torch.cat([old.ids_BS, new.ids_BS]))
@@ -189,8 +189,10 @@ def test_workers_may_be_started_in_any_way(opened, shards, start_method, masking
 
 
 def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, monkeypatch):
-    read, rows = [], SplitRows.rows
-    monkeypatch.setattr(SplitRows, "rows", lambda self, i: read.append(len(i)) or rows(self, i))
+    read, rows = [], SplitSequences.read
+    monkeypatch.setattr(
+        SplitSequences, "read", lambda self, i: read.append(len(i)) or rows(self, i)
+    )
     orders = []
     monkeypatch.setattr(
         "pretrain.data.batches.epoch_order", lambda *key: orders.append(key) or epoch_order(*key)
@@ -216,7 +218,7 @@ def test_words_are_those_of_the_tokenizer_beside_the_shards(opened, shards, mask
     batch = rows.batch(numbers, seed=1, epoch=0)
     hidden = numpy.zeros((50, 32), bool)
     hidden.reshape(-1)[batch.positions_M[batch.labels_M != IGNORED].numpy()] = True
-    ids = rows.split.rows(numbers)
+    ids = rows.split.read(numbers)
     special = numpy.isin(ids, list(opened.manifest.tokenizer.special_tokens.values()))
     inside = ~starts[ids[:, 1:]] & ~special[:, :-1]  # continues the word of the column before it
     assert (hidden[:, 1:] == hidden[:, :-1])[inside].all()
@@ -240,7 +242,7 @@ def test_held_out_rows_are_read_once_with_the_same_masks_by_any_ranks(
     opened, shards, micro, world_size
 ):
     chosen = settings(shards, "--evaluation.rows", "12", "--seed", "9")
-    num_rows = opened.split("valid").num_rows
+    num_rows = opened.split("valid").num_sequences
     spread = numpy.floor(numpy.linspace(0, num_rows, 12, endpoint=False) + 1e-9).astype(int)
     expected = MaskedSplit(opened, "valid", chosen).batch(spread, seed=HELD_OUT_SEED, epoch=0)
     parts = [

@@ -23,8 +23,8 @@ def held_out_words(opened, chosen):
 
 
 def test_frequencies_are_counts_of_the_training_rows_plus_one(opened, monkeypatch):
-    monkeypatch.setattr(frequencies, "ROWS_AT_ONCE", 7)
-    rows = opened.split("train").rows(numpy.arange(opened.split("train").num_rows))
+    monkeypatch.setattr(frequencies, "AT_ONCE", 7)
+    rows = opened.split("train").read(numpy.arange(opened.split("train").num_sequences))
     counted = collections.Counter(rows.ravel().tolist())
     special = set(opened.manifest.tokenizer.special_tokens.values())
     counts = [1 + (0 if number in special else counted[number]) for number in range(1024)]
@@ -36,10 +36,10 @@ def test_a_long_text_is_sampled_over_its_whole_length(opened, monkeypatch):
     split = opened.split("train")
     monkeypatch.setattr(frequencies, "MOST_TOKENS", opened.manifest.sequence_length * 11)
     monkeypatch.setattr(frequencies, "RUNS", 5)
-    starts = [run * split.num_rows // 5 for run in range(5)]
+    starts = [run * split.num_sequences // 5 for run in range(5)]
     numbers = [number for start in starts for number in (start, start + 1)]
-    assert split.num_rows > 2 * len(numbers)
-    counted = collections.Counter(split.rows(numpy.array(numbers)).ravel().tolist())
+    assert split.num_sequences > 2 * len(numbers)
+    counted = collections.Counter(split.read(numpy.array(numbers)).ravel().tolist())
     special = set(opened.manifest.tokenizer.special_tokens.values())
     counts = [1 + (0 if number in special else counted[number]) for number in range(1024)]
     found = frequencies.word_frequencies(opened, 1024)

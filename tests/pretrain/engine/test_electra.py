@@ -85,7 +85,7 @@ def test_an_evaluation_has_the_parts_that_a_plain_pass_over_all_rows_has(run, sh
     settings, opened = load_settings(run), open_shards(shards)
     model = build_objective(settings.model, settings.objective, settings.electra).eval()
     model.load_state_dict(load_pretrained(run).weights)
-    rows = opened.split("valid").num_rows
+    rows = opened.split("valid").num_sequences
     everything = HeldOutBatches(opened, settings, Place(min(rows, 64), 0, 1))[0]
     with torch.no_grad():
         loss = model(*everything).item()

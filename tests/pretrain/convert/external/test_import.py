@@ -163,7 +163,7 @@ def test_training_goes_on_from_an_imported_bert(tmp_path, command, shards):
     settings = load_settings(recipe, words)
     rows = MaskedSplit(open_shards(tmp_path / "shards"), "valid", settings)
     total = count = 0
-    for row in range(rows.split.num_rows):
+    for row in range(rows.split.num_sequences):
         batch = rows.batch(numpy.array([row]), seed=HELD_OUT_SEED, epoch=0)
         labels = torch.full((batch.ids_BS.numel(),), -100)
         labels[batch.positions_M] = batch.labels_M

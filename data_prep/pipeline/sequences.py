@@ -1,4 +1,4 @@
-"""The last step of a build: cut the token ids of all segments into rows and write the shards."""
+"""The last step of a build: cut the token ids of all segments into sequences, write the shards."""
 
 from collections import Counter
 from pathlib import Path
@@ -7,18 +7,18 @@ from typing import NamedTuple, get_args
 from data_prep.files.atomic import save_text
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
-from data_prep.pipeline.reading import TooLittleText, in_brackets
+from data_prep.pipeline.reading import TooLittleText, counts_of, in_brackets
 from data_prep.pipeline.segments import EncodedSegment, Segment, SegmentFiles, TextCounts
 from data_prep.settings import BuildSettings
 from data_prep.shards.folders import CONTENT
 from data_prep.shards.manifest import ShardRecord, SplitName, SplitRecord, TokenizerRecord
 from data_prep.shards.packing import (
-    RowFormat,
+    SequenceFormat,
     ShardTask,
     TokenFile,
     TokenStream,
-    rows_dropped,
     shard_tasks,
+    split_record,
 )
 from data_prep.text.sampling import passes
 
@@ -36,15 +36,14 @@ def write_shards(
     """Write the files of both splits that are missing, and describe all.
 
     Raises:
-        TooLittleText: A split does not fill a row.
+        TooLittleText: A split does not fill a sequence.
     """
-    row_format = RowFormat.of(tokenizer, settings.sequence_length)
-    weights = [segment.weight for segment in segments]
+    form = SequenceFormat.of(tokenizer, settings.sequence_length)
     splits: dict[SplitName, SplitRecord] = {}
     for name in get_args(SplitName):
-        stream = TokenStream(_token_files(segments, encoded, name), row_format.dtype)
-        counts = _total(encoded, weights, name)
-        tasks = shard_tasks(name, stream, row_format, max_rows_per_shard=settings.rows_per_shard)
+        stream = TokenStream(_token_files(segments, encoded, name), form.dtype)
+        counts = _total(segments, encoded, name)
+        tasks = shard_tasks(name, stream, form, longest=settings.rows_per_shard)
         if not tasks:
             raise TooLittleText(
                 f"{', '.join(settings.corpus)}: the {name} split has {counts.tokens} "
@@ -52,24 +51,22 @@ def write_shards(
                 f"{in_brackets(cleaning_of(segments))}; use more text, a shorter "
                 "sequence_length or another valid_fraction"
             )
-        records = _write_files(name, tasks, workplace, pool)
-        splits[name] = SplitRecord(
-            **counts.model_dump(),
-            rows=sum(record.rows for record in records),
-            rows_per_shard=records[0].rows,
-            rows_dropped=rows_dropped(tasks),
-            shards=tuple(records),
-        )
+        total = sum(task.num_sequences for task in tasks)
+        records = []
+        with progress_bar(f"{name} sequences", total, "sequence") as bar:
+            for record in pool.map(_ShardJob.run, (_ShardJob(task, workplace) for task in tasks)):
+                records.append(record)
+                bar.update(record.rows)
+        splits[name] = split_record(tasks, records, **counts.model_dump())
     return splits
 
 
-def cleaning_of(segments: list[Segment]) -> dict[str, int]:
+def cleaning_of(segments: list[Segment]) -> Counter[str]:
     """Return the counts of what reading and cleaning changed and left out."""
-    counts: Counter[str] = Counter()
+    counts = counts_of([segment.read for segment in segments])
     for segment in segments:
-        counts.update(segment.read.cleaning)
         counts.update(segment.kept.cleaning)
-    return dict(sorted(counts.items()))
+    return Counter(dict(sorted(counts.items())))
 
 
 def _token_files(
@@ -93,31 +90,19 @@ def _token_file(files: SegmentFiles, kind: str, counts: TextCounts) -> TokenFile
     return TokenFile(files.path(f"{kind}.ids"), counts.tokens + counts.documents)
 
 
-def _total(encoded: list[EncodedSegment], weights: list[float], name: SplitName) -> TextCounts:
+def _total(segments: list[Segment], encoded: list[EncodedSegment], name: SplitName) -> TextCounts:
     """Return the counts of a split, repetitions included."""
     total = TextCounts()
-    for record, weight in zip(encoded, weights, strict=True):
+    for segment, record in zip(segments, encoded, strict=True):
         if name == "valid":
             total = total.plus(record.valid)
         else:
-            total = total.plus(record.train, times=max(1, int(weight))).plus(record.repeated)
+            total = total.plus(record.train, max(1, int(segment.weight))).plus(record.repeated)
     return total
 
 
-def _write_files(
-    name: SplitName, tasks: list[ShardTask], workplace: Path, pool: Workers
-) -> list[ShardRecord]:
-    jobs = (_ShardJob(task, workplace) for task in tasks)
-    records = []
-    with progress_bar(f"{name} sequences", sum(task.num_rows for task in tasks), "sequence") as bar:
-        for record in pool.map(_ShardJob.run, jobs):
-            records.append(record)
-            bar.update(record.rows)
-    return records
-
-
 class _ShardJob(NamedTuple):
-    """A file of rows to write, unless an earlier call has written it."""
+    """A file of sequences to write, unless an earlier call has written it."""
 
     task: ShardTask
     workplace: Path
