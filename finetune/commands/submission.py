@@ -7,21 +7,14 @@ trials need --predict-test.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
-from tabulate import tabulate
 
-from finetune.report.choice import Choice, chosen_trial
 from finetune.report.score_table import ScoreTable, score_table
-from finetune.report.scores import rate_scores
-from finetune.report.submission import (
-    Prediction,
-    submission_format,
-    write_predictions,
-    zip_submission,
-)
+from finetune.report.scores import Choice, chosen_trial, rate_scores
+from finetune.report.submission import Prediction, write_submission
 from finetune.results.result import predictions_file
 from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow, read_sweep_results
 from finetune.tasks.catalog import SUITES
@@ -29,6 +22,8 @@ from finetune.tasks.suite import Suite
 from finetune.tasks.task import Task
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.reports.report_folder import ReportFolder
+from pretrain.reports.table import Table
+from pretrain.reports.terminal import terminal_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         type=Path,
         required=True,
-        help="folder for files and zip: new, empty, or with an earlier report",
+        metavar="FOLDER",
+        help="for files and zip: new, empty, or with an earlier submission",
     )
     parser.add_argument("--model", help="its name in the table, if there are several")
-    parser.add_argument("--step", default="newest", help="pre-training step: newest, or a number")
+    parser.add_argument(
+        "--checkpoint", default="newest", metavar="STEP", help="of each run: newest, or a step"
+    )
     parser.add_argument(
         "--suite", choices=submitted, default=submitted[0], help="default: %(default)s"
     )
@@ -56,32 +54,34 @@ def main(arguments: argparse.Namespace) -> None:
             folder holds something else or cannot be written.
     """
     results, suite = read_sweep_results(arguments.folders), SUITES[arguments.suite]
-    if arguments.step == "all":
-        raise ConfigError("--step all: a submission is of one step; give newest, or a number")
-    table = score_table(results, next(iter(suite.averages)), arguments.step)
+    if arguments.checkpoint == "all":
+        raise ConfigError("--checkpoint all: a submission is of one; give newest, or a step")
+    table = score_table(results, next(iter(suite.averages)), arguments.checkpoint)
     row = _named_row(table, arguments.model)
-    tasks = [task for name, task in suite.tasks.items() if (row, name) in table.rates]
-    choices = {task.name: submitted_trial(table, results, row, task) for task in tasks}
+    choices = {
+        task.name: _submitted_trial(table, results, row, task)
+        for task in suite.tasks.values()
+        if (row, task.name) in table.rates
+    }
     found = {name: choice.trial for name, choice in choices.items() if choice.trial is not None}
+    left_out = [f"{name}: {choice.reason}" for name, choice in choices.items() if choice.reason]
     if not found:
-        reasons = "; ".join(f"{name}: {choice.reason}" for name, choice in choices.items())
         raise ConfigError(
             f"no trial of {table.label(row)} has predictions: "
-            + (reasons or f"no task is of {suite.name}")
+            + ("; ".join(left_out) or f"no task is of {suite.name}")
         )
-    what = f"a submission of {table.label(row)}"
-    folder = ReportFolder(arguments.to, what, "--to")
-    missing = _write(suite, found, folder)
-    print(_table(table, row, found))
-    for name, choice in choices.items():
-        if choice.reason:
-            print(f"note: {name} is left out: {choice.reason}")
+    folder = ReportFolder(arguments.to, f"a submission of {table.label(row)}", "--to")
+    with folder.writing() as place:
+        missing = write_submission(suite, _predictions(suite, found), place)
+    print(_table(table, row, found).as_text(terminal_width()))
+    for line in left_out:
+        print(f"note: left out: {line}")
     if missing:
-        print(f"note: {submission_format(suite).server} also needs: {', '.join(missing)}")
+        print(f"note: the server of {suite.name} also needs: {', '.join(missing)}")
     print(f"submission: {arguments.to / 'submission.zip'}")
 
 
-def submitted_trial(table: ScoreTable, results: SweepResults, row: TableRow, task: Task) -> Choice:
+def _submitted_trial(table: ScoreTable, results: SweepResults, row: TableRow, task: Task) -> Choice:
     """Return the trial that stands for a task, if it has predicted a test set."""
     trials = [
         trial for trial in results.trials if (trial.row, trial.result.task) == (row, task.name)
@@ -112,19 +112,19 @@ def _named_row(table: ScoreTable, name: str | None) -> TableRow:
     return pretrained[0]
 
 
-def _write(suite: Suite, found: Mapping[str, EndedTrial], folder: ReportFolder) -> list[str]:
-    """Write a submission in place of an earlier one; return the files that it lacks."""
-    with folder.writing() as place:
-        for name, trial in found.items():
-            task = suite.tasks[name]
-            for split in _predicted_splits(trial, task):
-                predictions = _read(predictions_file(trial.folder, split), task)
-                write_predictions(suite, task, split, predictions, place)
-        return zip_submission(suite, place, place / "submission.zip")
-
-
 def _predicted_splits(trial: EndedTrial, task: Task) -> list[str]:
     return [split for split in task.test if predictions_file(trial.folder, split).is_file()]
+
+
+def _predictions(
+    suite: Suite, found: Mapping[str, EndedTrial]
+) -> dict[tuple[str, str], list[Prediction]]:
+    """Return the predictions of the chosen trials by task and split."""
+    return {
+        (name, split): _read(predictions_file(trial.folder, split), suite.tasks[name])
+        for name, trial in found.items()
+        for split in _predicted_splits(trial, suite.tasks[name])
+    }
 
 
 def _read(file: Path, task: Task) -> list[Prediction]:
@@ -138,17 +138,18 @@ def _read(file: Path, task: Task) -> list[Prediction]:
     return found
 
 
-def _table(table: ScoreTable, row: TableRow, found: Mapping[str, EndedTrial]) -> str:
+def _table(table: ScoreTable, row: TableRow, found: Mapping[str, EndedTrial]) -> Table:
     """Return which trial is submitted for which task."""
-    rows: list[Sequence[str]] = []
-    for task, trial in found.items():
-        score = rate_scores(0.0, [trial], 1, table.rule).median()
+    rows = []
+    for task, (_, _, result) in found.items():
+        score = rate_scores(0.0, [found[task]], 1, table.rule).median()
         assert score is not None
-        rate = f"{trial.result.learning_rate:g}"
-        rows.append([task, rate, str(trial.result.seed), f"{100 * score:.1f}"])
-    return tabulate(
-        rows,
-        headers=[table.label(row), "learning rate", "seed", "development score"],
-        colalign=("left", "right", "right", "right"),
-        disable_numparse=True,
-    )
+        rows.append(
+            {
+                table.label(row): task,
+                "learning rate": f"{result.learning_rate:g}",
+                "seed": str(result.seed),
+                "development score": f"{100 * score:.1f}",
+            }
+        )
+    return Table("Submitted trials", rows)

@@ -8,7 +8,7 @@ Folders are fine-tuned runs, or folders of sweeps.
 import argparse
 from pathlib import Path
 
-from finetune.report.axes import AXES, STEPS
+from finetune.report.arms import AXES, STEPS
 from finetune.report.page import print_table
 from finetune.report.score_table import average_rules
 
@@ -31,9 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument(
-        "--step",
+        "--checkpoint",
         default="newest",
-        help="pre-training step: newest (of each model), all, or a number; figures show all",
+        metavar="STEP",
+        help="of each run: newest, all, or a step; figures show all",
     )
     parser.add_argument(
         "--axis",
@@ -49,6 +50,6 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.folders,
         to=arguments.to,
         average=arguments.average,
-        step=arguments.step,
+        step=arguments.checkpoint,
         axis=arguments.axis,
     )

@@ -5,12 +5,14 @@ tupelo finetune tasks --glue glue_data/
 
 import argparse
 
-from tabulate import tabulate
-
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import Task, TaskError
+from pretrain.reports.table import Table
+from pretrain.reports.terminal import terminal_width
+
+TEXT = ("predicts", "metrics", "examples")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,38 +21,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{option}",
             metavar="PLACE",
-            help=f"folder of {suite.name}'s original files, or hub: count examples",
+            help=f"folder with {suite.name}'s original files, or hub: count examples",
         )
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print one row for each task, and below the table the problems of its files."""
-    places = {option: vars(arguments)[option] for option in SUITES}
-    given = {option: place for option, place in places.items() if place is not None}
-    table, remarks = [], []
-    for option, place in (given or places).items():
+    given = {option: vars(arguments)[option] for option in SUITES if vars(arguments)[option]}
+    rows, remarks = [], []
+    for option in given or SUITES:
         for task in SUITES[option].tasks.values():
-            last, lines = (_files(task), []) if not given else _sizes(SUITES[option], task, place)
             predicts = ", ".join(task.labels) or "a number"
-            table.append((task.name, predicts, ", ".join(task.metrics), last))
-            remarks += lines
-    header = ("task", "predicts", "metrics", "examples" if given else "files")
-    print(tabulate(table, header, disable_numparse=True))
+            row = {"task": task.name, "predicts": predicts, "metrics": ", ".join(task.metrics)}
+            if given:
+                row["examples"], lines = _sizes(SUITES[option], task, given[option])
+                remarks += [f"{task.name}: {line}" for line in lines]
+            rows.append(row)
+    print(Table("Tasks", rows, text=TEXT).as_text(terminal_width()))
     for line in remarks:
-        print(f"* {line}")
-
-
-def _files(task: Task) -> str:
-    usual = ((f"{split}.tsv",) for split in ("train", *task.development))
-    test = (task.test_files.get(split, (f"{split}.tsv",)) for split in task.test)
-    return ", ".join(names[0] for names in (*usual, *test))
+        print(f"note: {line}")
 
 
 def _sizes(suite: Suite, task: Task, place: str) -> tuple[str, list[str]]:
     try:
         data = read_task(suite, task, place)
     except TaskError as error:
-        return "-", [f"{task.name}: {error}"]
+        return "-", [str(error)]
     splits = {"train": data.train, **data.development, **data.test}
     counts = (f"{split} {len(examples):,}" for split, examples in splits.items())
-    return ", ".join(counts), [f"{task.name}: {note}" for note in data.notes]
+    return ", ".join(counts), list(data.notes)

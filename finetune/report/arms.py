@@ -1,4 +1,4 @@
-"""Arms of a table: pre-training runs that differ in nothing but the seed.
+"""Pre-training of the rows of a table: arms of runs that differ in nothing but the seed, and costs.
 
 The score of an arm is the median of the scores of its runs. A run whose score diverged counts as
 worse than any score, as a seed of fine-tuning does; a run without a score is left out.
@@ -8,16 +8,30 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from finetune.report.run_folders import run_folder
+import numpy
+
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import EndedTrial, TableRow
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
-from pretrain.compare.run_files import LEAVE_OUT, Launch, Settings, read_checked, read_checked_lines
+from pretrain.compare.run_files import (
+    LEAVE_OUT,
+    Evaluation,
+    Launch,
+    Metrics,
+    Settings,
+    read_checked,
+    read_checked_lines,
+)
 from pretrain.compare.runs import NOT_COMPARED
+from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import stored_settings
+
+# A step of one objective is not one of another: ELECTRA's is that of two networks.
+STEPS, FLOPS = "steps", "flops"
+AXES = {STEPS: "steps of pre-training", FLOPS: "FLOPs of pre-training"}  # with their labels
 
 
 class Arm(NamedTuple):
@@ -25,13 +39,6 @@ class Arm(NamedTuple):
 
     row: TableRow  # its origin is the folder that holds the runs; no step: those of the runs differ
     seeds: Mapping[TableRow, int]  # of pre-training, by the row of the run
-
-
-class _Member(NamedTuple):
-    name: str
-    settings: str
-    text: str  # digest of what is trained on
-    progress: int | None  # None: the end of the run, which a budget of hours reaches at any step
 
 
 def find_arms(rows: Sequence[TableRow], trials: Sequence[EndedTrial]) -> list[Arm]:
@@ -42,14 +49,14 @@ def find_arms(rows: Sequence[TableRow], trials: Sequence[EndedTrial]) -> list[Ar
     Raises:
         ConfigError: a file of a run is damaged.
     """
-    groups: dict[_Member, dict[TableRow, int]] = {}
+    groups: dict[tuple[Any, ...], dict[TableRow, int]] = {}
     for row in rows:
         folder = run_folder(row, trials) if row.pretrained else None
         if folder is not None:
             member, seed = _read(folder, row.step)
             groups.setdefault(member, {})[row] = seed
     return [
-        Arm(_row(member.name, list(seeds)), seeds)
+        Arm(_row(member[0], list(seeds)), seeds)
         for member, seeds in groups.items()
         if len(set(seeds.values())) == len(seeds) > 1
     ]
@@ -62,39 +69,35 @@ def arm_scores(arm: Arm, runs: Sequence[RateScores]) -> RateScores:
         arm: that the runs belong to.
         runs: the scores on one task, at its best learning rate, of each run that has some.
     """
-    scored = [run for run in runs if run.median() not in (None, DIVERGED)]
     return RateScores(
         None,
-        [_present({split: run.median(split) for split in run.finished[0]}) for run in scored],
         [
             {
-                split: _present({name: run.of_metric(name).median(split) for name in metrics})
-                for split, metrics in run.metrics[0].items()
+                split: {
+                    metric: median
+                    for metric in metrics
+                    if (median := run.median(split, metric)) is not None
+                }
+                for split, metrics in run.finished[0].items()
             }
-            for run in scored
+            for run in runs
+            if run.median() not in (None, DIVERGED)
         ],
         sum(run.median() == DIVERGED for run in runs),
         len(arm.seeds),
     )
 
 
-def _present(medians: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: median for name, median in medians.items() if median is not None}
-
-
-def _read(folder: Path, step: int | None) -> tuple[_Member, int]:
-    """Return what a run shares with the others of its arm, and its seed."""
+def _read(folder: Path, step: int | None) -> tuple[tuple[Any, ...], int]:
+    """Return what a run shares with the others of its arm, its name first, and its seed."""
     settings = stored_settings(read_checked(folder / RUN_FILE, Settings))
     compared = {name: value for name, value in settings.items() if name not in NOT_COMPARED}
     launches = read_checked_lines(folder / "launches.jsonl", Launch)
     result = folder / RESULT_FILE
     is_end = result.is_file() and read_json_object(result, fix=LEAVE_OUT).get("step") == step
-    member = _Member(
-        settings["name"],
-        json.dumps(compared),
-        launches[0]["training_data"] if launches else "",
-        None if is_end else step,
-    )
+    text = launches[0]["training_data"] if launches else ""
+    # A budget of hours reaches the end of a run at any step.
+    member = (settings["name"], json.dumps(compared), text, None if is_end else step)
     return member, settings["seed"]
 
 
@@ -102,3 +105,47 @@ def _row(name: str, runs: Sequence[TableRow]) -> TableRow:
     steps = {row.step for row in runs}
     parent = os.path.commonpath([os.path.dirname(os.path.abspath(row.origin)) for row in runs])
     return TableRow(name, parent, steps.pop() if len(steps) == 1 else None)
+
+
+def run_folder(row: TableRow, trials: Sequence[EndedTrial]) -> Path | None:
+    """Return the folder of a run, also where it was moved together with its results.
+
+    Raises:
+        ConfigError: its run.json is damaged.
+    """
+    around = [folder for trial in trials if trial.row == row for folder in trial.folder.parents]
+    for folder in (Path(row.origin), *dict.fromkeys(around)):
+        file = folder / RUN_FILE
+        if file.is_file() and row.model in (read_checked(file, Settings)["name"], folder.name):
+            return folder
+    return None
+
+
+def cost_of_rows(
+    rows: Sequence[TableRow], trials: Sequence[EndedTrial], axis: str
+) -> dict[TableRow, float]:
+    """Return what pre-training had cost at each row; rows without a step are left out.
+
+    Raises:
+        ConfigError: the run of a row is not there any more, or has no line of that step.
+    """
+    steps = {row: row.step for row in rows if row.pretrained and row.step is not None}
+    if axis == STEPS:
+        return {row: float(step) for row, step in steps.items()}
+    return {row: _flops(run_folder(row, trials), row, step) for row, step in steps.items()}
+
+
+def _flops(run: Path | None, row: TableRow, step: int) -> float:
+    """Return the FLOPs up to a step, between two lines of the run by their straight line."""
+    lines: list[dict[str, Any]] = []
+    if run is not None:
+        lines += read_checked_lines(run / "metrics.jsonl", Metrics)
+        lines += read_checked_lines(run / "evals.jsonl", Evaluation)
+    costs = {0: 0.0} | {line["step"]: float(line[FLOPS]) for line in lines}
+    if step > max(costs):
+        raise ConfigError(
+            f"--axis {FLOPS}: {row.origin}, the run of {row.model}, has no line of step {step:,} "
+            f"or a later one in its metrics.jsonl; put it back, or use --axis {STEPS}"
+        )
+    steps = sorted(costs)
+    return float(numpy.interp(step, steps, [costs[known] for known in steps]))

@@ -1,13 +1,13 @@
 """The table of scores as it is printed, written and shown on pages, and its numbers."""
 
+import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from finetune.report.axes import STEPS
-from finetune.report.caption import caption
-from finetune.report.score_table import MAJORITY, Column, ScoreTable
-from finetune.report.scores import DIVERGED, RateScores
+from finetune.report.arms import STEPS
+from finetune.report.score_table import Column, ScoreTable
+from finetune.report.scores import DIVERGED, SCORE, RateScores
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.catalog import known_tasks
 from finetune.tasks.metric_names import METRIC_NAMES
@@ -38,55 +38,70 @@ def shown(table: ScoreTable) -> Table:
             # A task of one's own can be called anything.
             f"{column.title} (task)" if column.title in OTHER_COLUMNS else column.title,
             [_entry(table, row, column) for row in table.listed],
-            [table.median(row, column) for row in table.listed],
         )
         for column in table.columns
     ]
-    if table.has_average:
-        averages = [table.average(row) for row in table.listed]
-        columns.append(("average", [_average(table, row) for row in table.listed], averages))
-    for title, texts, values in columns:
-        best |= {(number, title) for number in _best(table, values)}
-        for row, text in zip(rows, texts, strict=True):
-            row[title] = text
+    if table.averaged:
+        columns.append(("average", [_average(table, row) for row in table.listed]))
+    for title, texts in columns:
+        # Equal as shown is equal.
+        values = [
+            float(value) if value.replace(".", "").isdecimal() else DIVERGED
+            for text in texts
+            for value in [text.partition("\n")[0]]
+        ]
+        for number, (row, text) in enumerate(zip(table.listed, texts, strict=True)):
+            rows[number][title] = text
+            arm = table.arm(row)
+            if arm is not None and arm.row != row:
+                values[number] = DIVERGED
+        highest = max(values)
+        best |= {(n, title) for n, value in enumerate(values) if value == highest > DIVERGED}
     return Table("Scores of fine-tuning", rows, caption(table), keys=keys, best=best)
 
 
-def rate_table(table: ScoreTable) -> Table:
-    """Return the best learning rates."""
-    tasks = list(dict.fromkeys(column.task for column in table.columns))
-    rows = []
-    for row in (row for row in table.rows if row != MAJORITY):
-        found = [table.best(row, task) for task in tasks]
-        rates = ["-" if rate is None else f"{rate.learning_rate:g}" for rate in found]
-        names = {"model": table.label(row), "steps": _steps(table, row)}
-        rows.append(names | dict(zip(tasks, rates, strict=True)))
-    return Table("Best learning rates", rows)
+def caption(table: ScoreTable) -> str:
+    """Return what the numbers are."""
+    metrics = ", ".join(
+        f"{task} {_metrics(table, task)}"
+        for task in dict.fromkeys(column.task for column in table.columns)
+    )
+    sentences = [
+        f"Development scores x 100 by protocol {table.protocol}: median (range) over the seeds at "
+        "the learning rate with the best median; a diverged seed is the worst",
+        f"Metrics: {metrics}",
+    ]
+    if table.arms:
+        sentences.append("Rows of several runs: median (range) over their seeds of pre-training")
+    if table.averaged:
+        tasks = dict.fromkeys(column.task for column in table.averaged)
+        sentences.append(f"Average over {', '.join(tasks)}, {table.rule.description}")
+    return ". ".join(sentences) + "."
+
+
+def _metrics(table: ScoreTable, task: str) -> str:
+    """Return the main metric of a task, or those whose mean its score is."""
+    names = [METRIC_NAMES.get(metric, metric) for metric in table.metrics(task)]
+    if len(names) < 2 or not table.rule.takes_mean(task):
+        return names[0] if names else "-"
+    return f"mean of {' and '.join(names)}"
 
 
 def _keys(table: ScoreTable, row: TableRow) -> dict[str, str]:
     """Return the cells that say what a row is."""
     cells = {"model": table.label(row)}
     if any(other.step is not None for other in table.rows):
-        cells["steps"] = _steps(table, row)
-    if _has_costs(table):
+        steps = sorted({run.step for run in table.runs(row) if run.step is not None})
+        ends = steps if len(steps) < 2 else [steps[0], steps[-1]]
+        cells["steps"] = " - ".join(map(_step, ends))
+    if table.axis != STEPS and table.costs:
         cost = table.cost(row)
         cells["FLOPs"] = "" if cost is None else amount(cost, table.axis)
     return cells
 
 
-def _has_costs(table: ScoreTable) -> bool:
-    """Return whether the table has a column of them beside the steps."""
-    return table.axis != STEPS and bool(table.costs)
-
-
-def _steps(table: ScoreTable, row: TableRow) -> str:
-    """Return the step as in papers, 300k or 1M, if it is a round number; of an arm the range."""
-    steps = sorted({run.step for run in table.runs(row) if run.step is not None})
-    return " - ".join(map(_step, steps if len(steps) < 2 else [steps[0], steps[-1]]))
-
-
 def _step(step: int) -> str:
+    """Return a step as in papers, 300k or 1M, if it is a round number."""
     for size, letter in ((1_000_000, "M"), (1_000, "k")):
         if step and step % size == 0:
             return f"{step // size}{letter}"
@@ -117,17 +132,17 @@ def _parts(rate: RateScores, column: Column) -> str:
     """
     task = known_tasks().get(column.task)
     metrics = task.metrics if task is not None and len(task.metrics) > 1 else ()
-    found = [rate.of_metric(metric).median(column.split) for metric in metrics]
+    found = [rate.median(column.split, metric) for metric in metrics]
     if any(median is None or median == DIVERGED for median in found):
         return ""
     return "/".join(_shown(median) for median in found if median is not None)
 
 
 def _average(table: ScoreTable, row: TableRow) -> str:
-    average = table.average(row)
-    if average is None:
+    averages = table.averages(row)
+    if not averages:
         return f"-\nlacks {', '.join(table.lacking(row))}"
-    return "\n".join(filter(None, [_shown(average), _range(table.averages(row))]))
+    return "\n".join(filter(None, [_shown(statistics.median(averages)), _range(averages)]))
 
 
 def _range(scores: Sequence[float]) -> str:
@@ -138,23 +153,13 @@ def _shown(fraction: float) -> str:
     return f"{100 * fraction:.1f}"
 
 
-def _best(table: ScoreTable, values: Sequence[float | None]) -> list[int]:
-    """Return the rows with the highest value, several if they are equal as shown."""
-    rounded = [
-        DIVERGED if value is None or row in table.runs_of_arms else round(100 * value, 1)
-        for row, value in zip(table.listed, values, strict=True)
-    ]
-    best = max(rounded)
-    return [number for number, value in enumerate(rounded) if value == best > DIVERGED]
-
-
 def _records(table: ScoreTable, row: TableRow) -> Iterator[dict[str, Any]]:
     """Yield the numbers of a row by column, x 100, six digits, and by metric if it has several."""
     arm = table.arm(row)
     before = {
         "model": table.label(row),
         "steps": row.step,
-        **({table.axis: table.cost(row)} if _has_costs(table) else {}),
+        **({table.axis: table.cost(row)} if table.axis != STEPS and table.costs else {}),
         "protocol": table.protocol,
     }
     after = {
@@ -166,34 +171,25 @@ def _records(table: ScoreTable, row: TableRow) -> Iterator[dict[str, Any]]:
         rate, metrics = table.best(row, column.task), table.metrics(column.task)
         if rate is None:
             continue
-        several = metrics if len(metrics) > 1 else []
-        main = "mean" if several and table.rule.takes_mean(column.task) else "".join(metrics[:1])
-        named = {"column": column.title, "metric": main}
-        yield before | named | _numbers(rate, column.split) | after
-        for metric in several:
-            title = f"{column.title} {METRIC_NAMES.get(metric, metric)}"
-            named = {"column": title, "metric": metric}
-            yield before | named | _numbers(rate.of_metric(metric), column.split) | after
-    average, averages = table.average(row), table.averages(row)
-    if table.has_average and average is not None:
-        found = dict.fromkeys(("learning_rate", "seeds", "finished", "diverged"), "")
-        yield (
-            before
-            | {"column": "average", "metric": ""}
-            | _ends(average, averages if len(averages) > 1 else [])
-            | found
-            | after
-        )
-
-
-def _numbers(rate: RateScores, split: str) -> dict[str, Any]:
-    return {
-        **_ends(rate.median(split), rate.scores(split)),
-        "learning_rate": "" if rate.learning_rate is None else f"{rate.learning_rate:g}",
-        "seeds": rate.num_requested,
-        "finished": len(rate.scores(split)),
-        "diverged": rate.num_diverged,
-    }
+        takes_mean = len(metrics) > 1 and table.rule.takes_mean(column.task)
+        for metric in [SCORE, *(metrics if len(metrics) > 1 else [])]:
+            name = f" {METRIC_NAMES.get(metric, metric)}" if metric else ""
+            main = "mean" if takes_mean else "".join(metrics[:1])
+            scores = rate.scores(column.split, metric)
+            yield {
+                **before,
+                "column": column.title + name,
+                "metric": metric or main,
+                **_ends(rate.median(column.split, metric), scores),
+                "learning_rate": "" if rate.learning_rate is None else f"{rate.learning_rate:g}",
+                "seeds": rate.num_requested,
+                "finished": len(scores),
+                "diverged": rate.num_diverged,
+                **after,
+            }
+    if averages := table.averages(row):
+        ends = _ends(statistics.median(averages), averages if len(averages) > 1 else [])
+        yield before | {"column": "average"} | ends | after
 
 
 def _ends(median: float | None, scores: Sequence[float]) -> dict[str, str]:

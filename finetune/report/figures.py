@@ -6,149 +6,152 @@ if there are others: next to them, differences between the others cannot be seen
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator
 
-from finetune.report.axes import AXES
-from finetune.report.panels import Point, draw_line, draw_lines
-from finetune.report.score_table import Column, ScoreTable
-from finetune.report.scores import RateScores
+from finetune.report.arms import AXES
+from finetune.report.score_table import ScoreTable
+from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.metric_names import METRIC_NAMES
-from pretrain.reports.html import line_panel, save_picture
+from pretrain.reports.html import line_panel, line_style, save_picture
 from pretrain.reports.report import Gallery, Picture
 
 MOST_TICKS = 5
+LINE = """The line is the median over the seeds, the band the range of the finished ones. Where the
+median is a seed that diverged, the line has a gap."""
 
 
-class Panel(NamedTuple):
-    """One metric of one development set."""
+class Point(NamedTuple):
+    """The scores at one place of the horizontal axis, as fractions of 1."""
 
-    column: Column
-    metric: str
-    title: str
+    x: float
+    median: float | None  # None, or `DIVERGED`: the line has a gap
+    scores: Sequence[float] = ()
 
-    @property
-    def axis_label(self) -> str:
-        """Return the label of the axis of scores."""
-        return f"{METRIC_NAMES.get(self.metric, self.metric)} x 100"
 
-    @property
-    def file_name(self) -> str:
-        """Return the end of the names of its files."""
-        return re.sub(r"[^\w.-]+", "-", self.title)
-
-    def point(self, x: float, rate: RateScores) -> Point:
-        """Return the scores of this metric at a place of the horizontal axis."""
-        return Point(x, rate.of_metric(self.metric))
+Lines = Sequence[Sequence[Point]]  # of each model
 
 
 def draw_figures(table: ScoreTable, folder: Path) -> list[Gallery]:
-    """Write every picture that the table has data for, as PNG and SVG."""
+    """Write every picture that the table has data for, as PNG and SVG: PLD's Fig. 10 and 11."""
     folder.mkdir(parents=True, exist_ok=True)
+    models: dict[str, list[TableRow]] = {}
+    for row in table.costs:
+        models.setdefault(table.label(row), []).append(row)
+    newest = {(row.model, row.origin): row for row in table.rows if row.pretrained}
+    compared = list(newest.values()) or [row for row in table.rows if row.origin]
+
+    def over_pretraining(task: str) -> list[list[tuple[float, RateScores]]]:
+        return [
+            [(table.costs[row], best) for row in rows if (best := table.best(row, task))]
+            for rows in models.values()
+        ]
+
+    def over_rates(task: str) -> list[list[tuple[float, RateScores]]]:
+        return [
+            [(r.learning_rate, r) for r in table.rates.get((row, task), []) if r.learning_rate]
+            for row in compared
+        ]
+
+    panels = [*_panels(table, over_pretraining)]
+    if table.averaged:
+        averages = [
+            [Point(table.costs[row], next(iter(table.averages(row)), None)) for row in rows]
+            for rows in models.values()
+        ]
+        panels.insert(0, ("average", "score x 100", averages))
+    axis = AXES[table.axis]
     return [
         Gallery(
-            f"Score over the {AXES[table.axis]}",
-            "At each checkpoint the median over the seeds at the table's learning rate; the band "
-            "is the range of the finished seeds. A cross marks how many seeds diverged.",
-            _draw_over_pretraining(table, folder),
+            f"Score over the {axis}",
+            f"At each checkpoint, at the table's learning rate. {LINE}",
+            _draw(panels, axis, list(models), folder / f"over_{table.axis}_", _label_amounts),
         ),
         Gallery(
             "Score over the learning rate",
-            "The median over the seeds; the band is the range of the finished seeds. A cross marks "
-            "how many seeds diverged; where the median is one of them, the line has a gap.",
-            _draw_over_rates(table, folder),
+            LINE,
+            _draw(
+                _panels(table, over_rates),
+                "learning rate",
+                [table.label(row) for row in compared],
+                folder / "over_rates_",
+                _label_rates,
+            ),
         ),
     ]
 
 
-def _draw_over_pretraining(table: ScoreTable, folder: Path) -> list[Picture]:
-    """Draw TUPE's Fig. 4b and 4c and PLD's Fig. 10; nothing if no model has two checkpoints."""
-    models: dict[str, list[TableRow]] = {}
-    for row in table.costs:
-        models.setdefault(table.label(row), []).append(row)
-    if all(len(rows) < 2 for rows in models.values()):
-        return []
-    pictures, axis, place = [], AXES[table.axis], folder / f"over_{table.axis}_"
-    if table.has_average:
-        figure, axes = line_panel("average", axis, "score x 100", list(models))
-        for number, rows in enumerate(models.values()):
-            draw_line(axes, [(table.costs[row], table.average(row)) for row in rows], number)
-        _label_amounts(axes)
-        title = f"Average over the {axis}"
-        pictures.append(save_picture(figure, title, Path(f"{place}average")))
-    for panel in _panels(table):
-        figure, axes = line_panel(panel.title, axis, panel.axis_label, list(models))
-        lines = [
-            [
-                panel.point(table.costs[row], best)
-                for row in rows
-                if (best := table.best(row, panel.column.task)) is not None
-            ]
-            for rows in models.values()
-        ]
-        draw_lines(axes, lines, panel.column.split)
-        _label_amounts(axes)
-        title = f"{panel.title} over the {axis}"
-        pictures.append(save_picture(figure, title, Path(f"{place}{panel.file_name}")))
-    return pictures
-
-
-def _draw_over_rates(table: ScoreTable, folder: Path) -> list[Picture]:
-    """Draw PLD's Fig. 11."""
-    pictures = []
-    rows = _compared(table)
-    for panel in _panels(table):
-        lines = [
-            [
-                panel.point(scores.learning_rate, scores)
-                for scores in table.rates.get((row, panel.column.task), [])
-                if scores.learning_rate is not None
-            ]
-            for row in rows
-        ]
-        rates = sorted({point.x for points in lines for point in points})
-        if len(rates) < 2:
-            continue
-        labels = [table.label(row) for row in rows]
-        figure, axes = line_panel(panel.title, "learning rate", panel.axis_label, labels)
-        axes.set_xscale("log")
-        draw_lines(axes, lines, panel.column.split)
-        _label_rates(axes, rates)
-        title = f"{panel.title} over the learning rate"
-        pictures.append(save_picture(figure, title, folder / f"over_rates_{panel.file_name}"))
-    return pictures
-
-
-def _panels(table: ScoreTable) -> list[Panel]:
-    """Return a panel for every metric of every development set; as in PLD's Fig. 10."""
-    panels = []
+def _panels(
+    table: ScoreTable, lines_of: Callable[[str], list[list[tuple[float, RateScores]]]]
+) -> Iterator[tuple[str, str, Lines]]:
+    """Yield title, label and lines of every metric of every development set."""
     for column in table.columns:
         metrics = table.metrics(column.task)
         for metric in metrics:
-            name = f" {METRIC_NAMES.get(metric, metric)}" if len(metrics) > 1 else ""
-            panels.append(Panel(column, metric, column.title + name))
-    return panels
+            name = METRIC_NAMES.get(metric, metric)
+            where = (column.split, metric)
+            lines = [
+                [Point(x, rate.median(*where), rate.scores(*where)) for x, rate in line]
+                for line in lines_of(column.task)
+            ]
+            title = column.title + (f" {name}" if len(metrics) > 1 else "")
+            yield title, f"{name} x 100", lines
 
 
-def _compared(table: ScoreTable) -> list[TableRow]:
-    """Return the last shown step of each model; if none was pre-trained, all models."""
-    newest = {(row.model, row.origin): row for row in table.rows if row.pretrained}
-    return list(newest.values()) or [row for row in table.rows if row.origin]
+def _draw(
+    panels: Iterable[tuple[str, str, Lines]],
+    xlabel: str,
+    names: Sequence[str],
+    place: Path,
+    put_ticks: Callable[[Axes, Lines], None],
+) -> list[Picture]:
+    """Draw the panels in which a model has two points or more."""
+    pictures = []
+    for title, ylabel, lines in panels:
+        if max(map(len, lines), default=0) < 2:
+            continue
+        figure, axes = line_panel(title, xlabel, ylabel, names)
+        draw_lines(axes, lines)
+        put_ticks(axes, lines)
+        file = Path(str(place) + re.sub(r"[^\w.-]+", "-", title))
+        pictures.append(save_picture(figure, f"{title} over the {xlabel}", file))
+    return pictures
 
 
-def _label_amounts(axes: Axes) -> None:
+def draw_lines(axes: Axes, lines: Lines) -> None:
+    """Draw medians as a line, x 100, and the range as a band."""
+    for number, points in enumerate(lines):
+        style = line_style(number)
+        medians = [math.nan if p.median in (None, DIVERGED) else p.median or 0 for p in points]
+        axes.plot(
+            [point.x for point in points],
+            [100 * median for median in medians],
+            **{"markersize": 4.5, "linewidth": 1.6, **style},
+        )
+        banded = [point for point in points if point.scores]
+        axes.fill_between(
+            [point.x for point in banded],
+            [100 * min(point.scores) for point in banded],
+            [100 * max(point.scores) for point in banded],
+            **{"color": style["color"], "alpha": 0.15, "linewidth": 0},
+        )
+
+
+def _label_amounts(axes: Axes, lines: Lines) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
 
 
-def _label_rates(axes: Axes, rates: Sequence[float]) -> None:
+def _label_rates(axes: Axes, lines: Lines) -> None:
     """Put ticks at the rates of the trials, not at powers of ten."""
+    rates = sorted({point.x for points in lines for point in points})
     shown = rates[:: math.ceil(len(rates) / MOST_TICKS)]
+    axes.set_xscale("log")
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(FixedLocator(list(shown)))
+    axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.set_xticklabels([f"{rate:g}".replace("e-0", "e-") for rate in shown])

@@ -1,14 +1,14 @@
 """A table of scores printed, and as files: Markdown, CSV, LaTeX, figures, and a page."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from finetune.report.axes import STEPS
-from finetune.report.entries import rate_table, report_of
+from finetune.report.arms import STEPS
+from finetune.report.entries import report_of
 from finetune.report.figures import draw_figures
-from finetune.report.notes import notes
-from finetune.report.score_table import score_table
-from finetune.results.sweep_results import read_sweep_results
+from finetune.report.score_table import ScoreTable, score_table
+from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow, read_sweep_results
 from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.terminal import terminal_width
 
@@ -56,7 +56,6 @@ def print_table(
         report.write(
             place,
             galleries=draw_figures(table, place / "figures"),
-            details=[rate_table(table)],
             method=METHOD,
             provenance=[
                 f"{table.label(row)}: weights from {row.origin}"
@@ -66,3 +65,43 @@ def print_table(
             ],
         )
     print(f"table: {to / 'index.html'}")
+
+
+def notes(table: ScoreTable, results: SweepResults) -> list[str]:
+    """Return a line for everything that is missing, failed, or differs between trials."""
+    lines = _remarkable(table, results)
+    requested = {trial for request in results.requested for trial in itertools.product(*request)}
+    over = {(t.row, t.result.task, t.result.learning_rate, t.result.seed) for t in results.trials}
+    if missing := requested - over:
+        lines.append(f"{len(missing)} of {len(requested)} trials not run")
+    doubtful: dict[str, list[str]] = {}
+    for task in dict.fromkeys(column.task for column in table.columns):
+        found = [table.rates[row, task] for row in table.every_row if (row, task) in table.rates]
+        tuned: dict[TableRow, set[float]] = {}
+        for row, _, rate, _ in (trial for trial in requested if trial[1] == task):
+            tuned.setdefault(row, set()).add(rate)
+        precisions = {t.result.precision for t in results.trials if t.result.task == task}
+        for what, applies in (
+            ("one seed", any(rates[0].num_requested == 1 for rates in found)),
+            ("different learning rates", len(set(map(frozenset, tuned.values()))) > 1),
+            ("different precisions", len(precisions - {None}) > 1),
+        ):
+            if applies:
+                doubtful.setdefault(what, []).append(task)
+    return [*lines, *(f"{what}: {', '.join(tasks)}" for what, tasks in doubtful.items())]
+
+
+def _remarkable(table: ScoreTable, results: SweepResults) -> list[str]:
+    """Return a line per model, task and status that is not finished or has a remark."""
+    groups: dict[tuple[str, str, str], list[EndedTrial]] = {}
+    for trial in sorted(results.trials, key=lambda trial: table.every_row.index(trial.row)):
+        row, result = trial.row, trial.result
+        if result.status != "finished" or result.reason:
+            name = table.label(row) + ("" if row.step is None else f" step {row.step:,}")
+            groups.setdefault((name, result.task, result.status), []).append(trial)
+    return [
+        f"{name} on {task}: {len(trials)} {status}, the first at {first.learning_rate:g}, seed "
+        f"{first.seed}" + (f": {first.reason}" if first.reason else "")
+        for (name, task, status), trials in groups.items()
+        for first in [trials[0].result]
+    ]

@@ -1,16 +1,24 @@
 """The scores of all models on all tasks, as a table to be printed or drawn."""
 
 import itertools
+import os
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
-from finetune.report.arms import Arm, arm_scores, find_arms
-from finetune.report.axes import STEPS, cost_of_rows
-from finetune.report.scores import DIVERGED, RateScores, best_rate, by_rate, rate_scores, score
-from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow
+from finetune.report.arms import STEPS, Arm, arm_scores, cost_of_rows, find_arms
+from finetune.report.scores import (
+    DIVERGED,
+    SCORE,
+    RateScores,
+    best_rate,
+    by_rate,
+    rate_scores,
+    with_score,
+)
+from finetune.results.sweep_results import SweepResults, TableRow
 from finetune.tasks.catalog import SUITES, known_tasks, suite_of
 from finetune.tasks.suite import AverageRule
 from finetune.tasks.task import split_title
@@ -61,25 +69,16 @@ class ScoreTable:
 
     @property
     def averaged(self) -> list[Column]:
-        """Return the columns that the average is over."""
-        return [column for column in self.columns if column.task in self.rule.tasks]
-
-    @property
-    def has_average(self) -> bool:
-        """Return whether there is more than one task to average."""
-        return len({column.task for column in self.averaged}) > 1
+        """Return the columns that the average is over; none where they are of one task."""
+        columns = [column for column in self.columns if column.task in self.rule.tasks]
+        return columns if len({column.task for column in columns}) > 1 else []
 
     @property
     def listed(self) -> list[TableRow]:
         """Return the rows in the order in which they are printed: the runs of arms at the end."""
-        runs = self.runs_of_arms
+        runs = {run: arm.row for arm in self.arms for run in arm.seeds}
         leading = dict.fromkeys(runs.get(row, row) for row in self.rows)
         return [*leading, *(row for row in self.rows if row in runs)]
-
-    @property
-    def runs_of_arms(self) -> dict[TableRow, TableRow]:
-        """Return the row of the arm of each run that belongs to one."""
-        return {run: arm.row for arm in self.arms for run in arm.seeds}
 
     def arm(self, row: TableRow) -> Arm | None:
         """Return the arm that a row is, or that its run belongs to."""
@@ -91,15 +90,15 @@ class ScoreTable:
 
     def metrics(self, task: str) -> list[str]:
         """Return the metrics that a task was scored by, the main one first."""
-        scores = [
-            metrics
+        seeds = [
+            seed
             for (_, other), rates in self.rates.items()
-            if other == task
             for rate in rates
-            for splits in rate.metrics
-            for metrics in splits.values()
+            for seed in rate.finished
+            if other == task
         ]
-        return list(dict.fromkeys(metric for metrics in scores for metric in metrics))
+        names = (name for seed in seeds for metrics in seed.values() for name in metrics)
+        return list(dict.fromkeys(name for name in names if name != SCORE))
 
     def lacking(self, row: TableRow) -> list[str]:
         """Return the titles of the averaged columns in which a run of the row has no score."""
@@ -118,11 +117,6 @@ class ScoreTable:
             return []
         return [self._mean(run) for run in self.runs(row)]
 
-    def average(self, row: TableRow) -> float | None:
-        """Return the median of `averages`; None: there are none."""
-        averages = self.averages(row)
-        return statistics.median(averages) if averages else None
-
     def _mean(self, row: TableRow) -> float:
         groups: dict[str, list[float]] = {}
         for column in self.averaged:
@@ -130,7 +124,7 @@ class ScoreTable:
             assert median is not None
             group = column.task if self.rule.unit == "task" else column.title
             groups.setdefault(group, []).append(median)
-        return statistics.fmean(statistics.fmean(group) for group in groups.values())
+        return statistics.fmean(map(statistics.fmean, groups.values()))
 
     def cost(self, row: TableRow) -> float | None:
         """Return the cost of pre-training on the axis, of an arm the median; None: it has none."""
@@ -142,7 +136,10 @@ class ScoreTable:
         arms = {arm.row: arm for arm in self.arms}
         peers = list(arms) if row in arms else self.every_row
         origins = {other.origin for other in peers if other.model == row.model}
-        remarks = [_remainder(row.origin, origins)] if len(origins) > 1 else []
+        remarks = []
+        if len(origins) > 1:
+            shared = os.path.commonpath([PurePath(origin).parent for origin in origins])
+            remarks.append(os.path.relpath(row.origin, shared))
         if row in arms:
             remarks.append(counted(len(arms[row].seeds), "seed"))
         place = f" ({', '.join(remarks)})" if remarks else ""
@@ -168,14 +165,16 @@ def score_table(
     """
     tasks = _in_order(trial.result.task for trial in results.trials)
     rule = average_rules()[average] if average is not None else default_rule(tasks)
-    every_row = _ordered({trial.row for trial in results.trials}, results.trials)
-    rates = _rates_of_rows(results, every_row, tasks, rule)
+    # Models without pre-training first; then in the given order, early steps first.
+    places = {trial.row[:2]: -n for n, trial in enumerate(reversed(results.trials))}
+    every_row = sorted(
+        {trial.row for trial in results.trials},
+        key=lambda row: (row.pretrained, places[row[:2]], row.step or 0),
+    )
     shown = _shown(every_row, step)
     arms = find_arms(shown, results.trials)
-    rates |= _rates_of_arms(arms, tasks, rates)
     if any(task in results.majority for task in tasks):
         shown.insert(0, MAJORITY)
-        rates |= _majority_rates(results, rule)
     return ScoreTable(
         protocol=results.trials[0].result.protocol,
         rule=rule,
@@ -183,7 +182,7 @@ def score_table(
         rows=shown,
         every_row=every_row,
         arms=arms,
-        rates=rates,
+        rates=_rates(results, every_row, tasks, arms, rule),
         axis=axis,
         costs=cost_of_rows(every_row, results.trials, axis),
     )
@@ -194,26 +193,10 @@ def average_rules() -> dict[str, AverageRule]:
     return {name: rule for suite in SUITES.values() for name, rule in suite.averages.items()}
 
 
-def num_seeds_requested(results: SweepResults, row: TableRow, task: str) -> int:
-    """Return how many seeds were requested; without a record, how many there are."""
-    trials = (t.result.seed for t in results.trials if (t.row, t.result.task) == (row, task))
-    seeds = set(trials)
-    for request in results.requested:
-        if task in request.tasks and row in request.rows:
-            seeds.update(request.seeds)
-    return len(seeds)
-
-
 def default_rule(tasks: Iterable[str]) -> AverageRule:
     """Return the rule of a table with these tasks for which none was asked."""
     suites = [suite for task in _in_order(tasks) if (suite := suite_of(task))]
     return next(iter((suites or list(SUITES.values()))[0].averages.values()))
-
-
-def _ordered(rows: Iterable[TableRow], trials: Sequence[EndedTrial]) -> list[TableRow]:
-    """Return models without pre-training first; then in the given order, early steps first."""
-    places = {(trial.row.model, trial.row.origin): -n for n, trial in enumerate(reversed(trials))}
-    return sorted(rows, key=lambda row: (row.pretrained, places[row[:2]], row.step or 0))
 
 
 def _in_order(tasks: Iterable[str]) -> list[str]:
@@ -230,38 +213,31 @@ def _splits(results: SweepResults, task: str) -> list[str]:
     return sorted(found) or list(known.development if known else ("dev",))
 
 
-def _rates_of_rows(
-    results: SweepResults, rows: Sequence[TableRow], tasks: Sequence[str], rule: AverageRule
+def _rates(
+    results: SweepResults,
+    rows: Sequence[TableRow],
+    tasks: Sequence[str],
+    arms: Sequence[Arm],
+    rule: AverageRule,
 ) -> Rates:
-    return {
-        (row, task): found
-        for row, task in itertools.product(rows, tasks)
-        if (found := _rates(results, row, task, rule))
-    }
-
-
-def _rates(results: SweepResults, row: TableRow, task: str, rule: AverageRule) -> list[RateScores]:
-    num_requested = num_seeds_requested(results, row, task)
-    found = by_rate(t for t in results.trials if (t.row, t.result.task) == (row, task))
-    return [rate_scores(rate, trials, num_requested, rule) for rate, trials in found.items()]
-
-
-def _rates_of_arms(arms: Sequence[Arm], tasks: Sequence[str], rates: Rates) -> Rates:
-    found = {}
+    rates: Rates = {}
+    for row, task in itertools.product(rows, tasks):
+        trials = [t for t in results.trials if (t.row, t.result.task) == (row, task)]
+        # Without a record, as many seeds were requested as there are.
+        seeds = {trial.result.seed for trial in trials}
+        for request in results.requested:
+            seeds.update(request.seeds if task in request.tasks and row in request.rows else [])
+        groups = by_rate(trials)
+        if groups:
+            found = [rate_scores(r, same, len(seeds), rule) for r, same in groups.items()]
+            rates[row, task] = found
     for arm, task in itertools.product(arms, tasks):
         runs = [best_rate(rates[run, task]) for run in arm.seeds if (run, task) in rates]
         if runs:
-            found[arm.row, task] = [arm_scores(arm, runs)]
-    return found
-
-
-def _majority_rates(results: SweepResults, rule: AverageRule) -> Rates:
-    return {
-        (MAJORITY, task): [
-            RateScores(None, [{s: score(task, m, rule) for s, m in scores.items()}], [scores], 0, 1)
-        ]
-        for task, scores in results.majority.items()
-    }
+            rates[arm.row, task] = [arm_scores(arm, runs)]
+    for task, scores in results.majority.items():
+        rates[MAJORITY, task] = [RateScores(None, [with_score(task, scores, rule)], 0, 1)]
+    return rates
 
 
 def _shown(rows: Sequence[TableRow], step: str) -> list[TableRow]:
@@ -274,16 +250,5 @@ def _shown(rows: Sequence[TableRow], step: str) -> list[TableRow]:
     steps = sorted({row.step for row in rows if row.step is not None})
     if not step.isdecimal() or int(step) not in steps:
         known = ", ".join(map(str, steps)) or "none, no result has a step"
-        raise ConfigError(f"--step {step}: give newest, all or a known step: {known}")
+        raise ConfigError(f"--checkpoint {step}: give newest, all or a known step: {known}")
     return [row for row in rows if not row.pretrained or row.step == int(step)]
-
-
-def _remainder(origin: str, origins: Iterable[str]) -> str:
-    """Return a path without the leading folders that all of them share."""
-    paths = [PurePath(other).parts[:-1] for other in origins]
-    shared = 0
-    for parts in zip(*paths, strict=False):
-        if len(set(parts)) > 1:
-            break
-        shared += 1
-    return str(PurePath(*PurePath(origin).parts[shared:]))

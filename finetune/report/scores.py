@@ -16,47 +16,48 @@ from finetune.results.sweep_results import EndedTrial
 from finetune.tasks.suite import AverageRule
 
 DIVERGED = -math.inf
+SCORE = ""  # beside the metrics of a development set: the number that counts
 
 
 class RateScores(NamedTuple):
     """Scores of one model on one task at one learning rate."""
 
     learning_rate: float | None  # None: the majority class, without training
-    finished: list[dict[str, float]]  # for each finished seed: development set -> score
-    metrics: list[Scores]  # for each finished seed
+    finished: list[Scores]  # for each finished seed; `SCORE` is one of the metrics
     num_diverged: int
     num_requested: int  # seeds
 
-    def of_metric(self, metric: str) -> "RateScores":
-        """Return these seeds with one metric as their score."""
-        scores = [
-            {split: found[metric] for split, found in seed.items() if metric in found}
-            for seed in self.metrics
-        ]
-        return self._replace(finished=scores)
-
-    def scores(self, split: str | None = None) -> list[float]:
+    def scores(self, split: str | None = None, metric: str = SCORE) -> list[float]:
         """Return the finished seeds' scores on one development set, or their mean over all."""
         if split is None:
-            return [statistics.fmean(scores.values()) for scores in self.finished]
-        return [scores[split] for scores in self.finished if split in scores]
+            return [
+                statistics.fmean(metrics[metric] for metrics in seed.values())
+                for seed in self.finished
+            ]
+        return [seed[split][metric] for seed in self.finished if metric in seed.get(split, {})]
 
-    def median(self, split: str | None = None) -> float | None:
+    def median(self, split: str | None = None, metric: str = SCORE) -> float | None:
         """Return the median over the seeds, possibly `DIVERGED`; None: there is no score."""
-        scores = self.scores(split)
+        scores = self.scores(split, metric)
         if self.finished and not scores:
             return None
         scores += [DIVERGED] * self.num_diverged
         return statistics.median(scores) if scores else None
 
 
-def score(task: str, metrics: dict[str, float], rule: AverageRule) -> float:
-    """Return one number for the metrics of a development set.
+def with_score(task: str, scores: Scores, rule: AverageRule) -> Scores:
+    """Return scores with the number that counts of each development set.
 
-    A task that the average is not over counts by its first metric.
+    Of a task that the average is not over it is the first metric.
     """
-    values = list(metrics.values())
-    return statistics.fmean(values) if rule.takes_mean(task) else values[0]
+    takes_mean = rule.takes_mean(task)
+    return {
+        split: {
+            **metrics,
+            SCORE: statistics.fmean(metrics.values()) if takes_mean else [*metrics.values()][0],
+        }
+        for split, metrics in scores.items()
+    }
 
 
 def by_rate(trials: Iterable[EndedTrial]) -> dict[float, list[EndedTrial]]:
@@ -72,15 +73,10 @@ def rate_scores(
 ) -> RateScores:
     """Return the scores of trials that differ in the seed only."""
     results = [trial.result for trial in trials]
-    finished = [result for result in results if result.status == "finished"]
     return RateScores(
         rate,
-        [
-            {split: score(r.task, metrics, rule) for split, metrics in r.scores.items()}
-            for r in finished
-        ],
-        [result.scores for result in finished],
-        sum(result.status == "diverged" for result in results),
+        [with_score(one.task, one.scores, rule) for one in results if one.status == "finished"],
+        sum(one.status == "diverged" for one in results),
         num_requested,
     )
 
@@ -93,3 +89,39 @@ def best_rate(rates: Sequence[RateScores]) -> RateScores:
     medians = [rate.median() for rate in rates]
     ranks = [(median is not None, median or 0.0) for median in medians]
     return rates[ranks.index(max(ranks))]
+
+
+class Choice(NamedTuple):
+    """The chosen trial, or why there is none."""
+
+    trial: EndedTrial | None
+    reason: str = ""
+
+
+def chosen_trial(trials: Sequence[EndedTrial], rule: AverageRule) -> Choice:
+    """Return the trial at the best learning rate whose development score is the median.
+
+    Its model is kept, its predictions are submitted. Of an even number of seeds it is the lower one
+    of the middle two. A diverged seed is the lowest.
+
+    Args:
+        trials: all those of one model on one task that are over, one or more.
+        rule: of the table, which says what the score of a task is.
+    """
+    groups = by_rate(trials)
+    rates = [rate_scores(rate, same, len(same), rule) for rate, same in groups.items()]
+    rate = best_rate(rates).learning_rate
+    assert rate is not None
+    ranked = sorted(
+        (rate_scores(rate, [trial], 1, rule).median(), trial.result.seed, trial)
+        for trial in groups[rate]
+        if trial.result.status != "failed"
+    )
+    if not ranked:
+        return Choice(None, "every seed failed")
+    trial = ranked[(len(ranked) - 1) // 2][2]
+    if trial.result.status == "diverged":
+        return Choice(
+            None, f"half or more of the seeds diverged at the best learning rate, {rate:g}"
+        )
+    return Choice(trial)

@@ -1,13 +1,13 @@
 """Write predictions of test sets as a suite's server accepts them: one file each, in one zip."""
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, FiniteFloat
 
-from data_prep.files.atomic import partial_name, replace, save_text
-from finetune.tasks.suite import SubmissionFormat, Suite
+from data_prep.files.atomic import save_text
+from finetune.tasks.suite import Suite
 from finetune.tasks.task import Task, TaskError
 
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # of the zip format: equal files make equal archives
@@ -20,58 +20,51 @@ class Prediction(BaseModel):
     prediction: int | FiniteFloat  # index of a label, or a value
 
 
-def submission_format(suite: Suite) -> SubmissionFormat:
-    """Return the format of a suite that has a server."""
-    assert suite.submission is not None
-    return suite.submission
+def write_submission(
+    suite: Suite, predictions: Mapping[tuple[str, str], Sequence[Prediction]], folder: Path
+) -> list[str]:
+    """Write the file of each test split, and submission.zip of them.
 
+    Args:
+        suite: that has a server.
+        predictions: by task and split.
+        folder: that exists.
 
-def submission_files(suite: Suite) -> list[str]:
-    """Return the names of all files that the suite's server needs."""
-    name = submission_format(suite).file_name
-    return [name(task, split) for task in suite.tasks.values() for split in task.test]
-
-
-def write_predictions(
-    suite: Suite, task: Task, split: str, predictions: Sequence[Prediction], folder: Path
-) -> Path:
-    """Write the file of one test split, in the order of the examples' indices, and return it.
+    Returns:
+        The names of the missing files; the server rejects an incomplete submission.
 
     Raises:
         TaskError: the identity of an example is not an index, or occurs twice.
         ValueError: a prediction is not finite.
     """
-    rows = sorted((_index(found, task, split), found.prediction) for found in predictions)
-    if len({index for index, _ in rows}) < len(rows):
-        raise TaskError(f"{task.name} {split}: two examples have the same index; fix the file")
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / submission_format(suite).file_name(task, split)
-    save_text(file, submission_format(suite).content(task, rows))
-    return file
-
-
-def zip_submission(suite: Suite, folder: Path, archive: Path) -> list[str]:
-    """Pack the existing files of a submission, and return the names of the missing ones.
-
-    The server rejects an incomplete submission.
-    """
-    partial, missing = partial_name(archive), []
-    with zipfile.ZipFile(partial, "w") as packed:
-        for name in submission_files(suite):
-            if not (folder / name).is_file():
+    form, missing = suite.submission, []
+    assert form is not None
+    with zipfile.ZipFile(folder / "submission.zip", "w") as archive:
+        splits = [(task, split) for task in suite.tasks.values() for split in task.test]
+        for task, split in splits:
+            name = form.file_name(task, split)
+            if (task.name, split) not in predictions:
                 missing.append(name)
                 continue
+            content = form.content(task, _in_order(predictions[task.name, split], task, split))
+            save_text(folder / name, content)
             entry = zipfile.ZipInfo(name, FIRST_DAY)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            packed.writestr(entry, (folder / name).read_bytes())
-    replace(partial, archive)
+            archive.writestr(entry, content)
     return missing
 
 
-def _index(prediction: Prediction, task: Task, split: str) -> int:
-    if not prediction.identity.isdecimal():
-        raise TaskError(
-            f"{task.name} {split}: index {prediction.identity!r} is not a whole number, as a "
-            "submission needs; fix the file"
-        )
-    return int(prediction.identity)
+def _in_order(
+    predictions: Sequence[Prediction], task: Task, split: str
+) -> list[tuple[int, int | float]]:
+    """Return pairs of index and prediction, in the order of the indices."""
+    for found in predictions:
+        if not found.identity.isdecimal():
+            raise TaskError(
+                f"{task.name} {split}: index {found.identity!r} is not a whole number, as a "
+                "submission needs; fix the file"
+            )
+    rows = sorted((int(found.identity), found.prediction) for found in predictions)
+    if len({index for index, _ in rows}) < len(rows):
+        raise TaskError(f"{task.name} {split}: two examples have the same index; fix the file")
+    return rows

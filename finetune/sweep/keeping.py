@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from finetune.models.kept_model import remove_model
-from finetune.report.choice import chosen_trial
 from finetune.report.score_table import default_rule
+from finetune.report.scores import chosen_trial
 from finetune.results.sweep_record import read_sweep_record
 from finetune.results.sweep_results import read_cell
 from finetune.sweep.trial import Trial

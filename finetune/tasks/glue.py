@@ -98,5 +98,5 @@ GLUE = Suite(
         ),
     },
     hub="nyu-mll/glue",
-    submission=SubmissionFormat("GLUE's server", ".tsv", _submission),
+    submission=SubmissionFormat(".tsv", _submission),
 )

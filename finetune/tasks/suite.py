@@ -26,7 +26,6 @@ class AverageRule:
 class SubmissionFormat:
     """The files that a suite's server accepts: one for each test split."""
 
-    server: str  # its name in messages
     suffix: str  # file names are `Task.title` and this
     # Task, and pairs (index of an example, prediction) in ascending order -> content of the file.
     content: Callable[[Task, Sequence[tuple[int, int | float]]], str]

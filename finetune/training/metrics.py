@@ -7,9 +7,12 @@ without positive predictions and labels. NaN would propagate into every average.
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from finetune.results.result import Scores
 from finetune.tasks.task import Example, Task, TaskData
@@ -17,58 +20,39 @@ from finetune.tasks.task import Example, Task, TaskData
 Metric = Callable[[ArrayLike, ArrayLike], float]
 
 
-def accuracy(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Return the share of the predictions that equal the label."""
-    from sklearn.metrics import accuracy_score
+def _of_classes(function: Callable[..., float], **options: Any) -> Metric:
+    def metric(predictions: ArrayLike, labels: ArrayLike) -> float:
+        with warnings.catch_warnings():
+            # "A single label was found": Matthews' coefficient is 0 then.
+            warnings.simplefilter("ignore", UserWarning)
+            return float(function(labels, predictions, **options))
 
-    return float(accuracy_score(labels, predictions))
-
-
-def f1(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Return the harmonic mean of precision and recall of class 1."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(labels, predictions, zero_division=0))
+    return metric
 
 
-def macro_f1(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Return the mean of F1 over the classes that are predicted or labelled."""
-    from sklearn.metrics import f1_score
+def _correlation(coefficient: Callable[..., tuple[float, float]]) -> Metric:
+    def metric(predictions: ArrayLike, labels: ArrayLike) -> float:
+        left, right = (
+            numpy.asarray(values, numpy.float64).reshape(-1) for values in (predictions, labels)
+        )
+        if numpy.ptp(left) == 0 or numpy.ptp(right) == 0:
+            return 0.0
+        with warnings.catch_warnings():
+            # Values that differ in their last bits only: the coefficient is finite noise.
+            warnings.simplefilter("ignore", NearConstantInputWarning)
+            return float(coefficient(left, right)[0])
 
-    return float(f1_score(labels, predictions, average="macro", zero_division=0))
-
-
-def matthews(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Return Matthews' correlation coefficient."""
-    from sklearn.metrics import matthews_corrcoef
-
-    with warnings.catch_warnings():
-        # "A single label was found": the coefficient is 0 then.
-        warnings.simplefilter("ignore", UserWarning)
-        return float(matthews_corrcoef(labels, predictions))
-
-
-def pearson(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Return Pearson's correlation coefficient."""
-    from scipy.stats import pearsonr
-
-    return _correlation(pearsonr, predictions, labels)
-
-
-def spearman(predictions: ArrayLike, labels: ArrayLike) -> float:
-    """Return Spearman's rank correlation coefficient."""
-    from scipy.stats import spearmanr
-
-    return _correlation(spearmanr, predictions, labels)
+    return metric
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "macro_f1": macro_f1,
-    "matthews": matthews,
-    "pearson": pearson,
-    "spearman": spearman,
+    "accuracy": _of_classes(accuracy_score),
+    "f1": _of_classes(f1_score, zero_division=0),  # of class 1
+    # Over the classes that are predicted or labelled.
+    "macro_f1": _of_classes(f1_score, average="macro", zero_division=0),
+    "matthews": _of_classes(matthews_corrcoef),
+    "pearson": _correlation(pearsonr),
+    "spearman": _correlation(spearmanr),
 }
 
 
@@ -114,21 +98,3 @@ def majority_scores(data: TaskData) -> Scores:
 
 def _labels(examples: Sequence[Example]) -> list[int | float]:
     return [example.label for example in examples if example.label is not None]
-
-
-def _correlation(
-    coefficient: Callable[..., tuple[float, float]], predictions: ArrayLike, labels: ArrayLike
-) -> float:
-    from scipy.stats import NearConstantInputWarning
-
-    left, right = _numbers(predictions), _numbers(labels)
-    if numpy.ptp(left) == 0 or numpy.ptp(right) == 0:
-        return 0.0
-    with warnings.catch_warnings():
-        # Values that differ in their last bits only: the coefficient is finite noise.
-        warnings.simplefilter("ignore", NearConstantInputWarning)
-        return float(coefficient(left, right)[0])
-
-
-def _numbers(values: ArrayLike) -> NDArray[numpy.float64]:
-    return numpy.asarray(values, dtype=numpy.float64).reshape(-1)

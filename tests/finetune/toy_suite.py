@@ -36,7 +36,7 @@ TOY = Suite(
         "toy": AverageRule("as Toy counts it", tuple(TASKS), "mean", "task"),
         "toy-sets": AverageRule("each set alone", tuple(TASKS), "first", "development set"),
     },
-    submission=SubmissionFormat("Toy's server", ".txt", submission),
+    submission=SubmissionFormat(".txt", submission),
 )
 
 

@@ -13,7 +13,7 @@ from finetune.commands.submission import main as submit
 from finetune.models.kept_model import read_model
 from finetune.models.prediction import Predictor
 from finetune.report.entries import report_of
-from finetune.report.notes import notes
+from finetune.report.page import notes
 from finetune.report.score_table import score_table
 from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.custom import OwnTask, read_own
@@ -178,7 +178,7 @@ def test_any_record_of_a_sweep_is_in_the_table_or_refused(sweep, name):
 @pytest.mark.parametrize("task", ["RTE", "STS-B"])
 def test_any_predictions_are_submitted_or_refused(sweep, tmp_path, task):
     class Arguments:
-        folders, to, model, step = [sweep], tmp_path / "submission", None, "newest"
+        folders, to, model, checkpoint = [sweep], tmp_path / "submission", None, "newest"
         suite, replace = "glue", False
 
     files = [

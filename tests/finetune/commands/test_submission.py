@@ -41,8 +41,9 @@ def test_the_seed_with_the_median_score_at_the_best_rate_is_submitted(sweep, tmp
     with zipfile.ZipFile(tmp_path / "out" / "submission.zip") as archive:
         assert archive.read("RTE.tsv").decode() == written
     out = capsys.readouterr().out
-    assert out.splitlines()[2].split() == ["RTE", "0.002", "2", "60.0"]
-    assert "GLUE's server also needs: CoLA.tsv" in out
+    (line,) = [line for line in out.splitlines() if line.startswith("RTE")]
+    assert line.split() == ["RTE", "0.002", "2", "60.0"]
+    assert "the server of GLUE also needs: CoLA.tsv" in out
 
 
 def test_values_and_several_test_sets_are_written(sweep, tmp_path):
@@ -63,10 +64,10 @@ def test_tasks_without_predictions_or_without_a_median_are_named(sweep, tmp_path
     write_result(sweep, "QNLI", "failed")
     submit(sweep, "--to", tmp_path / "out")
     out = capsys.readouterr().out
-    assert "CoLA is left out" in out
+    assert "left out: CoLA" in out
     assert "--predict-test" in out
-    assert "SST-2 is left out: half or more of the seeds diverged" in out
-    assert "QNLI is left out: every seed failed" in out
+    assert "left out: SST-2: half or more of the seeds diverged" in out
+    assert "left out: QNLI: every seed failed" in out
 
 
 def test_a_submission_holds_nothing_of_another_one_in_the_same_folder(sweep, tmp_path):
@@ -85,7 +86,7 @@ def test_a_submission_holds_nothing_of_another_one_in_the_same_folder(sweep, tmp
     [
         ([], None, "choose --model of m, other"),
         (["--model", "othr"], None, r"'othr'.*did you mean other?"),
-        (["--model", "m", "--step", "all"], None, "a submission is of one step"),
+        (["--model", "m", "--checkpoint", "all"], None, "a submission is of one"),
         (["--model", "m"], '[{"identity": 3}]', "predictions_test.json is damaged"),
         (["--model", "other"], None, "no trial of other has predictions: RTE: .*--predict-test"),
     ],

@@ -7,8 +7,7 @@ import statistics
 import pytest
 
 from finetune.__main__ import main
-from finetune.report.caption import caption
-from finetune.report.entries import report_of, shown
+from finetune.report.entries import caption, report_of, shown
 from finetune.report.page import print_table
 from pretrain.config.errors import ConfigError
 from pretrain.reports.table import as_csv

@@ -106,7 +106,7 @@ def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps
     out = sweeps / "out"
     parser = CommandParser()
     add_arguments(parser)
-    main(parser.parse_args([str(sweeps), "--to", str(out), "--step", "all"]))
+    main(parser.parse_args([str(sweeps), "--to", str(out), "--checkpoint", "all"]))
     text = (out / "index.html").read_text(encoding="utf-8")
     table = shown(table_of(sweeps, step="all"))
     cells = re.findall(r"<t[dh].*?>(.*?)</t[dh]>", text.partition("</table>")[0], re.S)

@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from finetune.report.caption import caption
-from finetune.report.entries import report_of, shown
+from finetune.report.entries import caption, report_of, shown
 from pretrain.config.errors import ConfigError
 from pretrain.reports.table import as_csv
 from tests.finetune.report.score_case import table_of, write_result, write_sweep_record

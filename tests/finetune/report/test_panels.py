@@ -33,12 +33,10 @@ def drawn(monkeypatch):
     """Return the lines of every panel by its title: (x, median x 100) of each model."""
     found, draw = {}, figures.draw_lines
 
-    def note(axes, lines, split):
+    def note(axes, lines):
         title = f"{axes.get_title('left')} {axes.get_xlabel()}".replace("\n", " ")
-        found[title] = [
-            [(point.x, 100 * point.rate.median(split)) for point in line] for line in lines
-        ]
-        draw(axes, lines, split)
+        found[title] = [[(point.x, 100 * point.median) for point in line] for line in lines]
+        draw(axes, lines)
 
     monkeypatch.setattr(figures, "draw_lines", note)
     return found
@@ -68,7 +66,7 @@ def test_there_is_a_panel_for_every_metric_of_plds_figure_10(tmp_path, drawn, mo
                     write_result(tmp_path, task, scores, step=step, seed=seed, rate=rate)
     figures.draw_figures(score_table(read_sweep_results([tmp_path]), step="all"), tmp_path / "out")
     steps = {title.removesuffix(" steps of pre-training") for title in drawn if "steps" in title}
-    assert steps == {*PLD_PANELS, "QQP F1"}
+    assert steps == {*PLD_PANELS, "QQP F1", "average"}
     for title, task, metric in (
         ("MRPC accuracy", "MRPC", "accuracy"),
         ("MRPC F1", "MRPC", "f1"),

@@ -3,40 +3,37 @@ import zipfile
 
 import pytest
 
-from finetune.report.submission import (
-    Prediction,
-    submission_files,
-    write_predictions,
-    zip_submission,
-)
+from finetune.report.submission import Prediction, write_submission
 from finetune.tasks.glue import GLUE
 from finetune.tasks.task import TaskError
 
 
-def content(task, split, predictions, folder, identities=None):
-    given = [
-        Prediction.model_construct(identity=str(identity), prediction=prediction)
-        for identity, prediction in zip(
-            range(len(predictions)) if identities is None else identities, predictions, strict=True
-        )
+def predictions(values, identities=None):
+    identities = range(len(values)) if identities is None else identities
+    return [
+        Prediction.model_construct(identity=str(identity), prediction=value)
+        for identity, value in zip(identities, values, strict=True)
     ]
-    return write_predictions(GLUE, GLUE.tasks[task], split, given, folder).read_bytes()
 
 
-def test_labels_are_written_as_the_files_of_glue_spell_them(tmp_path):
-    assert content("RTE", "test", [1, 0], tmp_path) == (
-        b"index\tprediction\n0\tnot_entailment\n1\tentailment\n"
-    )
-    assert content("CoLA", "test", [1, 0], tmp_path) == b"index\tprediction\n0\t1\n1\t0\n"
-    assert content("MNLI", "test_ax", [0, 1, 2], tmp_path) == (
-        b"index\tprediction\n0\tentailment\n1\tneutral\n2\tcontradiction\n"
-    )
+def content(task, split, values, folder, identities=None):
+    write_submission(GLUE, {(task, split): predictions(values, identities)}, folder)
+    (file,) = folder.glob("*.tsv")
+    return file.read_bytes()
 
 
-def test_similarities_have_three_decimals_between_0_and_5(tmp_path):
-    assert content("STS-B", "test", [2.71828, -0.3, 5.4, -0.0, 5], tmp_path) == (
-        b"index\tprediction\n0\t2.718\n1\t0.000\n2\t5.000\n3\t0.000\n4\t5.000\n"
-    )
+@pytest.mark.parametrize(
+    ("task", "split", "values", "expected"),
+    [
+        ("RTE", "test", [1, 0], b"0\tnot_entailment\n1\tentailment\n"),
+        ("CoLA", "test", [1, 0], b"0\t1\n1\t0\n"),
+        ("MNLI", "test_ax", [0, 1, 2], b"0\tentailment\n1\tneutral\n2\tcontradiction\n"),
+        # Three decimals between 0 and 5.
+        ("STS-B", "test", [2.71828, -0.3, 5.4], b"0\t2.718\n1\t0.000\n2\t5.000\n"),
+    ],
+)
+def test_predictions_are_written_as_glue_spells_them(tmp_path, task, split, values, expected):
+    assert content(task, split, values, tmp_path) == b"index\tprediction\n" + expected
 
 
 def test_rows_stand_in_the_order_of_the_numbers_of_their_index(tmp_path):
@@ -45,32 +42,17 @@ def test_rows_stand_in_the_order_of_the_numbers_of_their_index(tmp_path):
     )
 
 
-def test_the_files_are_called_what_glues_server_wants(tmp_path):
-    wanted = (
-        "CoLA.tsv SST-2.tsv MRPC.tsv STS-B.tsv QQP.tsv MNLI-m.tsv MNLI-mm.tsv AX.tsv QNLI.tsv "
-        "RTE.tsv WNLI.tsv"
-    )
-    assert submission_files(GLUE) == wanted.split()
-    for task in GLUE.tasks.values():
-        for split in task.test:
-            content(task.name, split, [0], tmp_path / "new" / "folder")
-    found = sorted(file.name for file in (tmp_path / "new" / "folder").iterdir())
-    assert found == sorted(wanted.split())
-    folder = tmp_path / "new" / "folder"
-    assert zip_submission(GLUE, folder, tmp_path / "all.zip") == []
-
-
-def test_the_archive_holds_the_files_alone_and_those_missing_are_named(tmp_path):
-    for task in ("WNLI", "RTE"):
-        content(task, "test", [0], tmp_path)
+def test_the_archive_holds_the_files_that_glues_server_wants_and_those_missing_are_named(tmp_path):
+    names = "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm AX QNLI RTE WNLI"
+    wanted = [f"{name}.tsv" for name in names.split()]
+    assert write_submission(GLUE, {}, tmp_path) == wanted
+    found = {(name, "test"): predictions([0]) for name in ("WNLI", "RTE")}
     (tmp_path / "notes.txt").write_text("mine")
-    missing = zip_submission(GLUE, tmp_path, tmp_path / "submission.zip")
-    assert missing == [
-        name for name in submission_files(GLUE) if name not in ("WNLI.tsv", "RTE.tsv")
-    ]
+    missing = write_submission(GLUE, found, tmp_path)
+    assert missing == [name for name in wanted if name not in ("WNLI.tsv", "RTE.tsv")]
     with zipfile.ZipFile(tmp_path / "submission.zip") as archive:
         assert archive.namelist() == ["RTE.tsv", "WNLI.tsv"]
-        assert archive.read("WNLI.tsv") == b"index\tprediction\n0\t0\n"
+        assert archive.read("WNLI.tsv") == (tmp_path / "WNLI.tsv").read_bytes()
         assert archive.testzip() is None
 
 
