@@ -11,7 +11,7 @@
 #                           --label name their columns, two for a pair; --regression: labels are
 #                           numbers; --metric: what counts; --name: name of the task in tables
 #   --protocol NAME         quick (default: minutes on a CPU), tupe, pld, electra, or a .toml file
-#   --learning-rates, --seeds, --epochs, --batch ...
+#   --learning_rates, --seeds, --epochs, --batch ...
 #                           change the protocol; RUN --help lists all settings
 #   --checkpoints STEP ...  of each run: newest (default), all, or steps of pre-training
 #   --from-scratch          also fine-tune the same encoders with random weights

@@ -3,12 +3,13 @@
 from data_prep.files.program import run_program
 
 
-def main(words: list[str]) -> int:
-    """Run one command and return its exit status; see `commands.main`."""
+def main(words: list[str]) -> int | None:
+    """Run one command, and return its exit status; see `run_command`."""
     # Imported late: `run_program` reports a package that is not installed.
-    from data_prep.commands import main as run
+    from data_prep.command_line import run_command
+    from data_prep.commands.catalog import COMMANDS
 
-    return run(words)
+    return run_command(COMMANDS, words, group=["data"])
 
 
 if __name__ == "__main__":

@@ -1,227 +1,306 @@
-"""Options of `tupelo data`; those of a build follow from `BuildSettings`."""
+"""The command line of all packages: commands, their options, and settings.
+
+A setting is spelled as in a recipe, `--data.language en`; several values are separated by commas.
+What is no setting is spelled with dashes, `--run-folder FOLDER`.
+"""
 
 import argparse
-import types
-from collections.abc import Callable
+import importlib
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from data_prep.files.errors import ConfigError
 from data_prep.files.program import shell_command
-from data_prep.help_text import BUILD_EXAMPLES, COMMAND_TEXTS, EXAMPLES, OVERVIEW
-from data_prep.masking import MaskingKind
-from data_prep.settings import BuildSettings, DamagedFiles, TextSettings
-from data_prep.shards.manifest import SplitName
+from data_prep.files.quoting import plain, quoted
+from data_prep.removed import nearest
 
-Commands = dict[str, Callable[..., int]]
+HELP = ("-h", "--help")
+SHORT = 200  # characters of a value
 
-PROGRAM = shell_command("data")
-
-# The first setting of each group of options.
-BUILD_GROUPS = {
-    "preset": "text",
-    "unicode_form": "cleaning",
-    "sentences": "tokenizer",
-    "sequence_length": "sequences and splits",
+# Names that other programs, or earlier versions, have -> ours, in any of the commands.
+HABITS = {
+    "lr": ("--learning_rate.peak", "--learning_rates"),
+    "learning_rate": ("--learning_rate.peak", "--learning_rates"),
+    "warmup_steps": ("--learning_rate.warmup_ratio", "--warmup_ratio"),
+    "batch_size": ("--batch.global_sequences", "--batch"),
+    "gradient_accumulation_steps": ("--batch.global_sequences", "--batch.micro_sequences"),
+    "max_steps": ("--steps", "--epochs"),
+    "epochs": ("--steps", "--hours"),
+    "output_dir": ("--run-folder", "--to"),
+    "max_seq_length": ("--data.sequence_length", "--sequence_length"),
+    "fp16": ("--engine.ds_config", "--precision"),
+    "bf16": ("--engine.ds_config", "--precision"),
+    "zero_stage": ("--engine.ds_config",),
+    "max_grad_norm": ("--optimizer.max_gradient_norm", "--max_gradient_norm"),
+    "model_name_or_path": ("--initial_weights",),
+    "seed": ("--seeds",),
+    "no_lowercase": ("--data.lowercase",),
+    "cased": ("--data.lowercase",),
 }
 
 
-def parser_of(commands: Commands) -> argparse.ArgumentParser:
-    """Return the parser; options are named after the parameters of each command's function."""
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description=OVERVIEW,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (text, description) in COMMAND_TEXTS.items():
-        options: dict[str, Any] = {}
-        if name == "build":
-            options = {"epilog": BUILD_EXAMPLES, "argument_default": argparse.SUPPRESS}
-            options["usage"] = "%(prog)s --to FOLDER [--corpus SOURCE...] [options]"
-        command = subparsers.add_parser(
-            name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.\n\n{description}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            **options,
+class Command(NamedTuple):
+    """A command: where it is, and what it does."""
+
+    module: str  # with add_arguments(parser) and main(arguments); imported when it is used
+    summary: str  # what it does, in a line
+
+
+def run_command(
+    commands: Mapping[str, Command], words: Sequence[str], *, group: Sequence[str] = ()
+) -> int | None:
+    """Run one command, or list all of them if there are no words or --help.
+
+    Args:
+        commands: by name.
+        words: of the user.
+        group: the words of `tupelo` before the command, such as "finetune".
+
+    Returns:
+        The exit status, where the command has one of its own.
+
+    Raises:
+        ConfigError: there is no such command, or what the command itself raises.
+    """
+    if not words or words[0] in HELP:
+        print(overview(commands, group=group))
+        return None
+    if words[0] not in commands:
+        known = list(commands)
+        raise ConfigError(
+            f"there is no command {words[0]!r}{nearest(words[0], known)}; one of {', '.join(known)}"
         )
-        command.set_defaults(run=commands[name])
-        _ADD_OPTIONS[name](command)
-    return parser
+    module = importlib.import_module(commands[words[0]].module)
+    parser = CommandParser(prog=shell_command(*group, words[0]), description=module.__doc__)
+    module.add_arguments(parser)
+    # Help last: it shows the values of the recipe that is named.
+    status: int | None = module.main(parser.parse_args(sorted(words[1:], key=HELP.__contains__)))
+    return status
 
 
-def _add_build(parser: argparse.ArgumentParser) -> None:
-    _add_to(parser)
-    _add_workers(parser)
-    fields = dict(BuildSettings.model_fields)
-    # With what it belongs to; the other settings are listed in the order of their groups.
-    names = list(fields)
-    names.insert(names.index("tokenizer") + 1, names.pop(names.index("vocabulary_size")))
-    group: argparse._ActionsContainer = parser
-    for name in names:
-        if name in BUILD_GROUPS:
-            group = parser.add_argument_group(BUILD_GROUPS[name])
-        group.add_argument(_option(name), **_argument(fields[name]))
-        if name == "lowercase":
-            group.add_argument(
-                "--cased", dest=name, action="store_false", help="the same as --no-lowercase"
+def overview(commands: Mapping[str, Command], *, group: Sequence[str] = ()) -> str:
+    """Return the usage and a line for every command."""
+    width = max(map(len, commands))
+    lines = [f"  {name:{width}}  {command.summary}" for name, command in commands.items()]
+    usage = f"usage: {shell_command(*group)} COMMAND ...   (COMMAND --help explains its options)"
+    return "\n".join((usage, "", *lines))
+
+
+class Paragraphs(argparse.RawDescriptionHelpFormatter):
+    """Fits paragraphs to the width of the terminal; indented lines, examples, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            textwrap.indent(block, indent)
+            if "\n " in f"\n{block}"
+            else textwrap.fill(block, width, initial_indent=indent, subsequent_indent=indent)
+            for block in text.strip("\n").split("\n\n")
+        )
+
+
+class ShowHelp(argparse.Action):
+    """Prints the page of a command."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, *_: object) -> None:
+        """Print it and exit."""
+        print(parser.page(namespace), end="")
+        parser.exit()
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser that raises `ConfigError` instead of exiting.
+
+    The error for an unknown option names the one that was probably meant.
+    """
+
+    def __init__(self, **keywords: Any) -> None:
+        """Build it without options; `keywords` are those of `argparse.ArgumentParser`."""
+        usual = {"allow_abbrev": False, "formatter_class": Paragraphs}
+        super().__init__(**(usual | keywords), add_help=False)
+        self.fields: Mapping[str, FieldInfo] = {}
+        self.sections: Mapping[str, str] = {}
+        self.add_argument(
+            *HELP,
+            action=ShowHelp,
+            nargs=0,
+            dest=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+            help="show this page and exit",
+        )
+
+    def add_settings(
+        self,
+        fields: Mapping[str, FieldInfo],
+        sections: Mapping[str, str],
+        values: Callable[[argparse.Namespace], tuple[str, Mapping[str, Any]]],
+    ) -> None:
+        """Add an option for each setting.
+
+        Args:
+            fields: by name, such as "model.norm".
+            sections: what the settings with each beginning of names are about.
+            values: returns the words for, and the values of, the settings that --help shows.
+        """
+        self.fields, self.sections, self._values = fields, sections, values
+        for name, field in fields.items():
+            add_setting(self, name, field)
+
+    def page(self, arguments: argparse.Namespace) -> str:
+        """Return usage, description, the options of the command, and the settings by section."""
+        if not self.fields:
+            return self.format_help()
+        whose, values = self._values(arguments)
+        own = [action for action in self._actions if action.dest not in self.fields]
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        formatter.start_section("options")
+        formatter.add_arguments(sorted(own, key=lambda action: bool(action.option_strings)))
+        formatter.end_section()
+        formatter.add_text(f"The settings; the defaults shown are {whose}.")
+        for section, text in self.sections.items():
+            formatter.start_section(section or "run")
+            formatter.add_text(text)
+            for action in self._actions:
+                if action.dest in self.fields and action.dest.rpartition(".")[0] == section:
+                    action.help = _explained(self.fields[action.dest], values[action.dest])
+                    formatter.add_argument(action)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print."""
+        unknown = message.partition("unrecognized arguments: ")[2].split()
+        if not unknown:
+            raise ConfigError(message)
+        if not unknown[0].startswith("-"):
+            raise ConfigError(
+                f"{unknown[0]} belongs to no option: most take one value; separate several "
+                "with commas and no spaces, such as 100,200"
             )
+        name = unknown[0].partition("=")[0]
+        raise ConfigError(f"there is no {name}{self._instead_of(name)}")
+
+    def _instead_of(self, name: str) -> str:
+        """Return the options of another spelling, of another program, or the most similar one."""
+        word = _comparable(name)
+        options = [option for option in self._option_string_actions if option.startswith("--")]
+        spelled = [one for one in options if word in (_comparable(one), _last(one))]
+        found = spelled or [one for one in options if one in HABITS.get(word, ())]
+        return f"; use {' or '.join(found)}" if found else nearest(name, options)
 
 
-def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a shard folder")
+def _comparable(option: str) -> str:
+    return option.lstrip("-").lower().replace("-", "_")
 
 
-def _add_to(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new folder")
+def _last(option: str) -> str:
+    return _comparable(option).rpartition(".")[2] if "." in option else ""
 
 
-def _add_repair(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
-    _add_workers(parser)
-
-
-def _add_show(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
-    parser.add_argument(
-        "--split",
-        choices=get_args(SplitName),
-        default="valid",
-        help="training or validation sequences; default valid",
-    )
-    parser.add_argument(
-        "--rows",
-        type=_at_least_1,
-        default=3,
-        metavar="N",
-        help="number of sequences, spread over the split; default 3",
-    )
-    parser.add_argument(
-        "--masking",
-        choices=get_args(MaskingKind),
-        default="tokens",
-        help="what is masked: single tokens, whole words or spans of words; default tokens",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the masks; default 0"
+def add_setting(options: argparse._ActionsContainer, name: str, field: FieldInfo) -> None:
+    """Add an option for a setting; where it is not given, it is no argument."""
+    options.add_argument(
+        f"--{name}",
+        dest=name,
+        default=argparse.SUPPRESS,
+        metavar=type_in_words(field.annotation),
+        help=_explained(field, field.default),
     )
 
 
-def _add_split(parser: argparse.ArgumentParser) -> None:
-    _add_folder(parser)
-    _add_to(parser)
-    parser.add_argument("--valid-fraction", required=True, **_number_of("valid_fraction"))
-    _add_rows_per_shard(parser)
+def given_settings(
+    arguments: argparse.Namespace, fields: Mapping[str, FieldInfo]
+) -> dict[str, Any]:
+    """Return the settings of a command line by section, as pydantic reads them."""
+    tree: dict[str, Any] = {}
+    for name, value in vars(arguments).items():
+        if name in fields and value is not None:
+            section, _, last = name.rpartition(".")
+            inner = tree.setdefault(section, {}) if section else tree
+            inner[last] = _parsed(value, fields[name].annotation)
+    return tree
 
 
-def _add_import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "places", nargs="+", type=Path, metavar="FILES_OR_FOLDER", help="HDF5 files with input_ids"
-    )
-    _add_to(parser)
-    parser.add_argument(
-        "--tokenizer",
-        required=True,
-        metavar="PLACE",
-        help="the tokenizer of these shards: a vocab.txt, a tokenizer.json, a folder with "
-        "one, or a name on the Hugging Face Hub",
-    )
-    parser.add_argument("--sequence-length", **_number_of("sequence_length", "that of the samples"))
-    fraction = TextSettings.model_fields["valid_fraction"].default
-    parser.add_argument(
-        "--valid-fraction", **_number_of("valid_fraction", str(fraction), default=fraction)
-    )
-    parser.add_argument("--keep-duplicates", action="store_true", help="keep duplicate texts")
-    parser.add_argument(
-        "--damaged-files",
-        choices=get_args(DamagedFiles),
-        default="stop",
-        help="at a damaged file: stop, or skip it; default stop",
-    )
-    _add_rows_per_shard(parser)
+def _parsed(text: Any, kind: Any) -> Any:
+    """Return None for the word none where a value can be, and the parts of several values."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if text == "none" and NoneType in kinds:
+        return None
+    if isinstance(text, str) and any(get_origin(one) is tuple for one in kinds):
+        return [] if text == "none" else text.split(",")
+    return text
 
 
-_ADD_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
-    "build": _add_build,
-    "verify": _add_folder,
-    "repair": _add_repair,
-    "show": _add_show,
-    "split": _add_split,
-    "import": _add_import,
-}
+def setting_fields(section: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
+    """Return the fields of all settings, by name such as "model.norm"."""
+    fields: dict[str, FieldInfo] = {}
+    for name, field in section.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            fields |= setting_fields(kind, f"{prefix}{name}.")
+        else:
+            fields[prefix + name] = field
+    return fields
 
 
-def _argument(field: FieldInfo) -> dict[str, Any]:
-    """Return the options of argparse for a setting."""
-    is_union = get_origin(field.annotation) in (Union, types.UnionType)
-    alternatives = get_args(field.annotation) if is_union else (field.annotation,)
-    kinds = [kind for kind in alternatives if kind is not types.NoneType]
-    assert len(kinds) == 1, f"a setting of the types {kinds} has no command-line form"
-    kind = kinds[0]
-    shown, argument = field.default, dict[str, Any]()
-    if get_origin(kind) is Literal:
-        argument = {"choices": get_args(kind)}
-    elif get_origin(kind) is tuple:
-        argument = {"nargs": "+", "metavar": "SOURCE"}
-        shown = " ".join(field.default)
-    elif kind is bool:
-        argument = {"action": argparse.BooleanOptionalAction}
-        shown = "yes" if field.default else "no"
-    elif kind is str:
-        argument = {"metavar": "TEXT"}
-    else:
-        argument = {"metavar": "N", "type": kind}
-    text = f"{field.description}; default {'none' if shown is None else shown}"
-    return argument | {"help": text.replace("%", "%%")}
+def explain(error: ValidationError, known: Sequence[str]) -> str:
+    """Return the first error of pydantic as one line with setting and value.
+
+    Args:
+        error: of settings.
+        known: their names; one that ends with the place of the error is shown in full.
+    """
+    first = error.errors()[0]
+    # Left out: the alternative of a type, such as constrained-int, that the value was read as.
+    place = [str(part) for part in first["loc"] if not str(part).startswith("constrained-")]
+    where = plain(".".join(place))
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {where}{nearest(where, known)}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message
+    where = next((name for name in known if name.endswith(f".{where}")), where)
+    return f"{where}={quoted(first['input'])}: {message[0].lower()}{message[1:]}"
 
 
-def _number_of(name: str, shown: str | None = None, **options: Any) -> dict[str, Any]:
-    """Return the options of argparse for a number with the bounds of a setting."""
-    field = TextSettings.model_fields[name]
-    annotation: Any = Annotated[field.annotation, *field.metadata]
-    bounded = TypeAdapter[Any](annotation)
-
-    def number(text: str) -> Any:
-        try:
-            return bounded.validate_python(text)
-        except ValidationError as error:
-            message = error.errors()[0]["msg"]
-            raise argparse.ArgumentTypeError(f"{text}: {message}") from error
-
-    text = f"{field.description}; default: {shown}" if shown else field.description
-    return {"type": number, "metavar": "N", "help": text} | options
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def type_in_words(kind: Any) -> str:
+    """Return what to write for a value of this type."""
+    origin, parts = get_origin(kind), [part for part in get_args(kind) if part is not NoneType]
+    if origin is Literal:
+        return "|".join(map(str, parts))
+    if origin is Annotated:
+        return type_in_words(parts[0])
+    if origin in (Union, UnionType):
+        return "|".join(map(type_in_words, parts))
+    if origin is tuple:
+        words = ["..." if part is Ellipsis else type_in_words(part) for part in parts]
+        return ",".join(words)
+    if kind is bool:
+        return "true|false"
+    return {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
 
 
-def _add_workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--workers",
-        type=_at_least_1,
-        default=None,
-        metavar="N",
-        help="number of processes; default: one per CPU",
-    )
+def value_in_words(value: Any) -> str:
+    """Return a value as the command line takes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return ",".join(map(value_in_words, value)) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _add_rows_per_shard(parser: argparse.ArgumentParser) -> None:
-    field = BuildSettings.model_fields["rows_per_shard"]
-    parser.add_argument(
-        "--rows-per-shard",
-        type=_at_least_1,
-        default=field.default,
-        metavar="N",
-        help=f"{field.description}; default {field.default}",
-    )
-
-
-def _at_least_1(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: not a whole number of at least 1")
-    return int(text)
+def _explained(field: FieldInfo, value: Any) -> str:
+    text = str(field.description)
+    if value is not None or "default" not in text:
+        text += f" (default: {value_in_words(value)[:SHORT]})"
+    return text.replace("%", "%%")

@@ -1,15 +1,17 @@
-"""Settings, commands and options of earlier versions: what became of them.
+"""Names that do not exist: the most similar one, and what became of settings and commands.
 
 A file that holds a removed setting at the value that it had by default is read as if it did not.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from data_prep.files.errors import UserError
+from data_prep.files.errors import ConfigError
 from data_prep.files.quoting import quoted
 
 LAST_VERSION = "0.2.0"  # that reads other values
+LONGEST_COMPARED = 200  # difflib would take minutes for a long text
 
 
 class Removed(NamedTuple):
@@ -47,18 +49,24 @@ REMOVED = {
 }
 
 
-def instead_of_removed(name: str) -> str:
-    """Return what to do instead of what is no more; nothing for any other name."""
-    section = REMOVED.get(name.partition(".")[0])
-    found = REMOVED.get(name, section)
-    return "" if found is None else found.instead
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return "; did you mean X?" for the most similar known name, or nothing.
+
+    For a setting or command that is no more, what to do instead.
+    """
+    bare = name.lstrip("-")
+    removed = REMOVED.get(bare, REMOVED.get(bare.partition(".")[0]))
+    if removed is not None:
+        return f"; {removed.instead}"
+    found = difflib.get_close_matches(name[:LONGEST_COMPARED], known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def without_removed(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a file, by section, as this version names them.
 
     Raises:
-        UserError: a setting that is no more has another value than its default.
+        ConfigError: a setting that is no more has another value than its default.
     """
     merged = {name: _merged(name, value) for name, value in tree.items() if name not in REMOVED}
     if isinstance(merged.get("loggers"), list):
@@ -86,7 +94,7 @@ def _merged(section: str, values: Any) -> Any:
         if removed is None:
             kept[name] = value
         elif removed.default not in (..., value):
-            raise UserError(
+            raise ConfigError(
                 f"{section}.{name}={quoted(value)} is no setting any more; {removed.instead}; "
                 f"version {LAST_VERSION} is the last that reads it"
             )

@@ -22,7 +22,7 @@ cd "$folder"
 
 # Data and shape of everything below.
 SMALL=(--data.valid_fraction 0.1 --model.vocabulary_size 256)
-REVIEWS=(--text title body --label stars --learning-rates 1e-3 --seeds 1 --epochs 1 --batch 16)
+REVIEWS=(--text title body --label stars --learning_rates 1e-3 --seeds 1 --epochs 1 --batch 16)
 
 main() {
   write_files
@@ -50,13 +50,13 @@ look_ahead() {
 
 prepare_data() {
   title "Text to shards"
-  local options=(--sequence-length 32 --vocabulary-size 256 --valid-fraction 0.1)
+  local options=(--data.sequence_length 32 --model.vocabulary_size 256 --data.valid_fraction 0.1)
   run tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl:weight=2 "${options[@]}"
   run tupelo data build --to data/both --corpus my_texts/:weight=2 more.txt "${options[@]}" \
-    --tokenizer data/mine/tokenizer.json
+    --data.tokenizer data/mine/tokenizer.json
   run tupelo data verify data/mine
   run tupelo data show data/mine --rows 1
-  run tupelo data split data/mine --valid-fraction 0.2 --to data/split
+  run tupelo data split data/mine --data.valid_fraction 0.2 --to data/split
   rm data/mine/train-00000.h5
   run tupelo data repair data/mine
 }

@@ -6,8 +6,8 @@ from data_prep.files.program import run_program
 def main(words: list[str]) -> None:
     """Run one command; see `run_command`."""
     # Imported late: `run_program` reports a package that is not installed.
+    from data_prep.command_line import run_command
     from finetune.commands.catalog import COMMANDS
-    from pretrain.commands.command_line import run_command
 
     run_command(COMMANDS, words, group=["finetune"])
 

@@ -11,8 +11,8 @@ LAUNCHER_OPTIONS = ("--local_rank=", "--local-rank=")  # the deepspeed launcher 
 def main(words: list[str]) -> None:
     """Run one command; see `run_command`."""
     # Imported late: `run_program` reports a package that is not installed.
+    from data_prep.command_line import run_command
     from pretrain.commands.catalog import COMMANDS
-    from pretrain.commands.command_line import run_command
 
     if is_launched():
         # Ignored by the launcher, and so far by its ranks: see `Child`.

@@ -23,11 +23,10 @@ LEVELS = {
     "data_prep": [
         {"files", "settings"},
         {"sources", "shards", "removed"},
-        {"tokenizer", "masking"},
+        {"tokenizer", "masking", "command_line"},
         {"text"},
         {"pipeline"},
-        {"tools", "help_text"},
-        {"command_line"},
+        {"tools"},
         {"commands"},
         {"__main__"},
     ],

@@ -269,8 +269,8 @@ def test_help_is_the_header_and_installs_nothing(checkout):
 
 
 def test_the_header_explains_only_options_that_there_are(checkout):
+    from data_prep.command_line import CommandParser
     from pretrain.commands import sweep, train
-    from pretrain.config.recipe import CommandParser
 
     known = {"--section.name", "--arms", "--help"}
     for command in (sweep, train):
@@ -378,8 +378,8 @@ def test_help_of_fine_tuning_is_the_header_and_installs_nothing(checkout):
 
 
 def test_the_help_tells_only_options_of_fine_tuning_that_there_are(checkout):
+    from data_prep.command_line import CommandParser
     from finetune.commands import run
-    from pretrain.config.recipe import CommandParser
 
     parser = CommandParser()
     run.add_arguments(parser)
@@ -389,7 +389,7 @@ def test_the_help_tells_only_options_of_fine_tuning_that_there_are(checkout):
 
 
 def test_arguments_of_fine_tuning_are_passed_on(checkout):
-    words = "runs/a runs/b --tasks cola rte --glue hub --learning-rates 2e-5 5e-5 --to=out"
+    words = "runs/a runs/b --tasks cola rte --glue hub --learning_rates 2e-5,5e-5 --to=out"
     result = checkout.run("run_finetune.sh", *words.split(), "--name", "a b")
     assert result.returncode == 0, result.stderr
     passed = words.replace("=", " ") + " --name a b"
@@ -412,8 +412,8 @@ def test_files_of_fine_tuning_are_found_from_the_callers_folder(checkout, tmp_pa
 
 
 def test_the_flags_of_fine_tuning_are_those_without_a_value(checkout):
+    from data_prep.command_line import CommandParser
     from finetune.commands import run
-    from pretrain.config.recipe import CommandParser
 
     parser = CommandParser()
     run.add_arguments(parser)

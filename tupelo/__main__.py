@@ -30,8 +30,8 @@ def main(words: list[str]) -> int | None:
 
 
 def _overview() -> str:
+    from data_prep.command_line import Command, overview
     from pretrain.commands.catalog import COMMANDS
-    from pretrain.commands.command_line import Command, overview
     from tupelo import __doc__ as description
 
     sentence = description.partition("\n")[0]

@@ -3,3 +3,7 @@
 
 class UserError(ValueError):
     """Ends a program with its message in one line, instead of a traceback."""
+
+
+class ConfigError(UserError):
+    """The user's settings ask for something that does not exist or cannot be combined."""

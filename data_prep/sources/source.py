@@ -157,8 +157,8 @@ class FileSource(Source):
                 if self.damaged_files == "stop":
                     raise CorpusError(
                         f"{file}: cannot be read after line {error.line}: {error.reason}; repair "
-                        "the file or leave it out, or continue without its rest: --damaged-files "
-                        "skip"
+                        "the file or leave it out, or continue without its rest: "
+                        "--data.damaged_files skip"
                     ) from error
                 yield Skipped(str(file), error.line, DAMAGED)
             except NotText:

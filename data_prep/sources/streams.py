@@ -83,7 +83,7 @@ def opened_text(file: Path) -> Iterator[OpenFile]:
             raise NotText(
                 f"{file}: binary data or UTF-16, not text ({num_controls:,} of its first "
                 f"{len(beginning):,} bytes are control characters); leave it out, or convert it; "
-                "to leave such files out: --damaged-files skip"
+                "to leave such files out: --data.damaged_files skip"
             )
         if beginning.startswith(_UTF8_MARK):
             found.content.read(len(_UTF8_MARK))

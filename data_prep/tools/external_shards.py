@@ -80,7 +80,7 @@ def read_samples(file: Path, *, sep_id: int) -> Iterator[Samples]:
             raise
         raise DamagedShard(
             f"{file}: cannot be read ({error}); download it again, or leave such files out with "
-            "--damaged-files skip"
+            "--data.damaged_files skip"
         ) from error
 
 

@@ -1,6 +1,6 @@
 """The commands of fine-tuning, in the order in which they are used."""
 
-from pretrain.commands.command_line import Command
+from data_prep.command_line import Command
 
 COMMANDS = {
     name: Command(f"finetune.commands.{name}", summary)

@@ -12,10 +12,11 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from data_prep.command_line import given_settings
 from data_prep.files.program import shell_command
 from finetune.protocol import Protocol, load_protocol
 from finetune.results.sweep_record import DEFAULT_KEEP, Keep, SweepRecord, read_sweep_record
@@ -115,10 +116,11 @@ def _add_protocol(group: Any) -> None:
     )
     for name in CHANGEABLE:
         field = Protocol.model_fields[name]
-        many = get_origin(field.annotation) is tuple
-        option = "--" + name.replace("_", "-")
         group.add_argument(
-            option, dest=name, nargs="+" if many else None, metavar="X", help=field.description
+            f"--{name}",
+            default=argparse.SUPPRESS,
+            metavar="X",
+            help=field.description,
         )
 
 
@@ -214,8 +216,7 @@ def read_protocol(arguments: argparse.Namespace) -> Protocol:
     Raises:
         ConfigError: there is no such protocol, a value is wrong, or a task of a suite is misspelt.
     """
-    given = vars(arguments)
-    changes = {name: given[name] for name in CHANGEABLE if given[name] is not None}
+    changes = given_settings(arguments, {name: Protocol.model_fields[name] for name in CHANGEABLE})
     protocol = load_protocol(arguments.protocol, changes)
     own = OwnTask.model_fields["name"].default if arguments.name is None else arguments.name
     known = list(known_tasks())

@@ -1,6 +1,6 @@
 """The commands of pre-training, in the order in which they are used."""
 
-from pretrain.commands.command_line import Command
+from data_prep.command_line import Command
 
 COMMANDS = {
     name: Command(f"pretrain.commands.{module}", summary)

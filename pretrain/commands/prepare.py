@@ -2,8 +2,9 @@
 
 import argparse
 
+from data_prep.command_line import CommandParser
 from data_prep.pipeline.build import build
-from pretrain.config.recipe import CommandParser, add_settings, read_settings
+from pretrain.config.recipe import add_settings, read_settings
 from pretrain.data.shards import build_settings, shards_folder
 from pretrain.launching.preparation import describe_data, must_build
 
@@ -16,12 +17,12 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="N",
         help="also refuse what N processes could not run on this machine",
     )
-    parser.set_defaults(source=add_settings(parser))
+    add_settings(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Build the shards of the recipe, or check that the existing ones fit it."""
-    settings = read_settings(arguments, arguments.source)
+    settings = read_settings(arguments)
     if must_build(settings):
         # Imported late: torch takes seconds.
         from pretrain.train.checks import check_data, check_run, ranks_here

@@ -10,8 +10,9 @@ the end of the run. Sequences are real where the shards exist, else random, at t
 import argparse
 from pathlib import Path
 
+from data_prep.command_line import CommandParser
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import CommandParser, add_settings, read_settings
+from pretrain.config.recipe import add_settings, read_settings
 from pretrain.distributed.processes import is_launched
 
 TIMED_STEPS = 10
@@ -21,18 +22,18 @@ def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo profile`."""
     parser.add_argument("--to", type=Path, help="folder; default: profiles/NAME")
     parser.add_argument("--full-depth", action="store_true", help="run every block at every step")
-    parser.set_defaults(source=add_settings(parser))
+    add_settings(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Time and trace the steps, print two tables, and write them and the trace."""
     count = take_count(arguments)
     if not is_launched():  # wrong settings are refused before torch is imported
-        read_settings(arguments, arguments.source)
+        read_settings(arguments)
     from pretrain.train.profile import profile
 
     profile(
-        lambda: read_settings(arguments, arguments.source),
+        lambda: read_settings(arguments),
         count,
         full_depth=arguments.full_depth,
         to=arguments.to,

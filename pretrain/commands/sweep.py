@@ -30,13 +30,13 @@ import sys
 import time
 from pathlib import Path
 
+from data_prep.command_line import CommandParser, run_command
 from data_prep.files.errors import UserError
 from data_prep.files.program import curves_command
 from pretrain.commands.catalog import COMMANDS
-from pretrain.commands.command_line import run_command
 from pretrain.compare.run_files import diverged_at_once
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import CommandParser, add_settings
+from pretrain.config.recipe import add_settings
 from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Child, run_child, trainer_words
 from pretrain.launching.given_words import given_words
@@ -110,7 +110,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="GPUS",
         help="with --dry-run: each run on these GPUs, as in tupelo train",
     )
-    parser.set_defaults(source=add_settings(parser, recipe_nargs="*"))
+    add_settings(parser, recipe_nargs="*")
 
 
 def _seed(text: str) -> int:
@@ -253,7 +253,7 @@ def _folder(arguments: argparse.Namespace) -> SweepFolder:
 def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
     """Return the sweep as it was started: later runs must have the settings of the first."""
     given = Sweep(arguments)
-    before = Sweep(arguments.source.root_parser.parse_args(folder.saved_words()))
+    before = Sweep(arguments.parser.parse_args(folder.saved_words()))
     if not given_words(arguments, without=("name", "resume", "dry_run", "on", *OF_MACHINE)):
         return before
     if folder.has_begun and not given.asks_for_the_runs_of(before):

@@ -17,9 +17,10 @@ import math
 import sys
 from pathlib import Path
 
+from data_prep.command_line import CommandParser
 from pretrain.checkpoint.lengthening import WAYS
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import CommandParser, add_settings, read_settings
+from pretrain.config.recipe import add_settings, read_settings
 from pretrain.distributed.processes import is_first_process, is_launched, launched_ranks
 from pretrain.distributed.signals import Interruption
 from pretrain.launching.child import run_child
@@ -79,7 +80,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--show-settings", action="store_true", help="with --dry-run: print all settings as JSON"
     )
-    parser.set_defaults(source=add_settings(parser))
+    add_settings(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -172,7 +173,7 @@ def read_request(arguments: argparse.Namespace) -> RunRequest:
     Raises:
         ConfigError: the recipe or a setting does not exist, or they do not go together.
     """
-    settings = read_settings(arguments, arguments.source)
+    settings = read_settings(arguments)
     beginning: Beginning = "resume" if arguments.resume else "start"
     return RunRequest(
         settings,

@@ -1,18 +1,18 @@
 """Builds `RunSettings` from a recipe and the command line.
 
 A recipe is a TOML file, which may extend another; `--section.name value` on the command line
-overrides it. The options and their help come from the fields in settings.py.
+overrides it. The options and their help come from the fields of the settings.
 """
 
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from pydantic import ValidationError
-from pydantic_settings import CliSettingsSource
 
+from data_prep.command_line import CommandParser, given_settings, setting_fields
 from data_prep.files.quoting import plain
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe_files import (
@@ -21,118 +21,18 @@ from pretrain.config.recipe_files import (
     list_of_recipes,
     merged_settings,
     read_recipe,
-    recipe_files,
     sweep_file,
     without_usual_feedforward,
 )
-from pretrain.config.settings import RunSettings, explain, sections, setting_fields
-from pretrain.config.settings_help import describe_values, page
+from pretrain.config.settings import RunSettings, explain, flat, sections
 
 
-class ShowHelp(argparse.Action):
-    """Prints the help of a command, with the values of the recipe that is named before it."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        """Print it and exit."""
-        recipe = vars(namespace).get("recipe")
-        if isinstance(recipe, list):  # of a command that takes several
-            recipe = recipe[0] if len(recipe) == 1 and sweep_file(recipe[0]) is None else None
-        if isinstance(parser, CommandParser) and parser.has_settings:
-            settings = settings_from({} if recipe is None else read_recipe(recipe))
-            describe_values(parser, settings)
-            print(page(parser, recipe), end="")
-        else:
-            parser.print_help()
-        parser.exit()
-
-
-# Names that other programs have -> ours, in pre-training and in fine-tuning.
-HABITS = {
-    "lr": ("--learning_rate.peak", "--learning-rates"),
-    "learning-rate": ("--learning_rate.peak", "--learning-rates"),
-    "warmup-steps": ("--learning_rate.warmup_ratio", "--warmup-ratio"),
-    "batch-size": ("--batch.global_sequences", "--batch"),
-    "gradient-accumulation-steps": ("--batch.global_sequences", "--batch.micro_sequences"),
-    "max-steps": ("--steps", "--epochs"),
-    "epochs": ("--steps", "--hours"),
-    "output-dir": ("--run-folder", "--to"),
-    "max-seq-length": ("--data.sequence_length", "--sequence-length"),
-    "fp16": ("--engine.ds_config", "--precision"),
-    "bf16": ("--engine.ds_config", "--precision"),
-    "zero-stage": ("--engine.ds_config",),
-    "max-grad-norm": ("--optimizer.max_gradient_norm", "--max-gradient-norm"),
-    "model-name-or-path": ("--initial_weights",),
-    "seed": ("--seeds",),
-}
-
-
-class CommandParser(argparse.ArgumentParser):
-    """An argument parser that raises `ConfigError` instead of exiting.
-
-    The error for an unknown option names the one that was probably meant.
-    """
-
-    def __init__(self, **keywords: Any) -> None:
-        """Build it without options; `keywords` are those of `argparse.ArgumentParser`."""
-        super().__init__(**keywords, add_help=False)
-        self.has_settings = False  # of a run: see `add_settings`
-        self.add_argument(
-            *("-h", "--help"),
-            action=ShowHelp,
-            nargs=0,
-            dest=argparse.SUPPRESS,
-            default=argparse.SUPPRESS,
-            help="show this page and exit",
-        )
-
-    def error(self, message: str) -> NoReturn:
-        """Raise what argparse would print."""
-        unknown = message.partition("unrecognized arguments: ")[2].split()
-        if message.endswith(" required: RECIPE"):
-            print(f"{self.format_usage()}\n{list_of_recipes()}\n", file=sys.stderr)
-            raise ConfigError("name a recipe")
-        if not unknown:
-            raise ConfigError(message)
-        if unknown[0] in recipe_files():
-            raise ConfigError(
-                f"{unknown[0]} is a second recipe, and this command takes one; tupelo sweep takes "
-                "several"
-            )
-        if not unknown[0].startswith("-"):
-            raise ConfigError(
-                f"{unknown[0]} belongs to no option: most take one value; separate several "
-                "with commas and no spaces, such as 100,200"
-            )
-        name = unknown[0].partition("=")[0]
-        raise ConfigError(f"there is no {name}{self._instead_of(name)}")
-
-    def _instead_of(self, name: str) -> str:
-        word = name.lstrip("-").lower().replace("_", "-")
-        options = [option for option in self._option_string_actions if option.startswith("--")]
-        found = [
-            option
-            for option in options
-            if option in HABITS.get(word, ())
-            or ("." in option and option.rpartition(".")[2].replace("_", "-") == word)
-        ]
-        return f"; use {' or '.join(found)}" if found else nearest(name, options)
-
-
-def add_settings(
-    parser: CommandParser, *, recipe_nargs: Literal["?", "*"] | None = None
-) -> CliSettingsSource[argparse.ArgumentParser]:
-    """Add RECIPE, --corpus and one option for every setting; the result goes to `read_settings`.
+def add_settings(parser: CommandParser, *, recipe_nargs: Literal["?", "*"] = "?") -> None:
+    """Add RECIPE, --corpus and one option for every setting; `read_settings` reads the result.
 
     Args:
-        parser: to which they are added.
-        recipe_nargs: "?" where a command can do without a recipe, "*" where it takes several, or
-            none.
+        parser: to which they are added; the arguments hold it as `parser`.
+        recipe_nargs: "*" where a command takes several recipes, or none.
     """
     parser.add_argument(
         "recipe",
@@ -143,38 +43,43 @@ def add_settings(
     parser.add_argument(
         "--corpus", nargs="+", metavar="PATH", help="text files or folders: data.corpus"
     )
-    source: CliSettingsSource[argparse.ArgumentParser] = CliSettingsSource(
-        RunSettings,
-        root_parser=parser,
-        cli_parse_none_str="none",
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-    )
-    for section in sections():
-        # The library reads a section as JSON too; what comes after --data is no JSON but a path.
-        parser._option_string_actions.pop(f"--{section}", None)
-    recipe = {None: "RECIPE", "?": "[RECIPE]", "*": "[RECIPE ...]"}[recipe_nargs]
+    texts = {"": str(RunSettings.__doc__)}
+    texts |= {name: str(kind.__doc__) for name, kind in sections().items()}
+    parser.add_settings(setting_fields(RunSettings), texts, _shown_values)
+    recipe = "RECIPE" if recipe_nargs == "?" else "[RECIPE ...]"
     parser.usage = f"{parser.prog} {recipe} [OPTION ...] [--section.setting VALUE ...]"
-    parser.has_settings = True
-    return source
+    parser.set_defaults(parser=parser)
 
 
-def read_settings(
-    arguments: argparse.Namespace, source: CliSettingsSource[argparse.ArgumentParser]
-) -> RunSettings:
+def _shown_values(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]]:
+    """Return the values of the recipe that is named, for --help."""
+    recipe = arguments.recipe
+    if isinstance(recipe, list):  # of a command that takes several
+        recipe = recipe[0] if len(recipe) == 1 and sweep_file(recipe[0]) is None else None
+    settings = settings_from({} if recipe is None else read_recipe(recipe))
+    whose = "those of a recipe that sets nothing" if recipe is None else f"the values of {recipe}"
+    return whose, flat(settings.model_dump())
+
+
+def read_settings(arguments: argparse.Namespace) -> RunSettings:
     """Build the settings: the recipe, overridden by the command line.
 
+    Args:
+        arguments: of a parser with `add_settings`.
+
     Raises:
-        ConfigError: unknown recipe or name, wrong type, or an impossible combination.
+        ConfigError: no or an unknown recipe, an unknown name, a wrong type, or an impossible
+            combination.
     """
+    if arguments.recipe is None:
+        print(f"{list_of_recipes()}\n", file=sys.stderr)
+        raise ConfigError("name a recipe")
     tree = read_recipe(arguments.recipe)
     _refuse_unknown(tree, arguments.recipe)
     if arguments.corpus:
         tree = merged_settings(tree, {"data": {"corpus": tuple(arguments.corpus)}})
-    preset = vars(arguments).get("model.preset")
-    if preset not in (None, "none"):  # as written, which names no shape to replace the recipe's
-        tree = merged_settings(tree, {"model": {"preset": preset}})
-    return settings_from(tree, _cli_settings_source=source(parsed_args=arguments))
+    given = given_settings(arguments, setting_fields(RunSettings))
+    return settings_from(merged_settings(tree, given))
 
 
 def _refuse_unknown(tree: Mapping[str, Any], recipe: str) -> None:
@@ -194,14 +99,14 @@ def _refuse_unknown(tree: Mapping[str, Any], recipe: str) -> None:
                 raise ConfigError(f"{recipe}: there is no setting {plain(name)}{near}")
 
 
-def settings_from(tree: dict[str, Any], **sources: Any) -> RunSettings:
-    """Build the settings from those of a recipe and other sources.
+def settings_from(tree: dict[str, Any]) -> RunSettings:
+    """Build the settings from those of a recipe.
 
     Raises:
         ConfigError: a name is unknown, a type is wrong, or they do not go together.
     """
     try:
-        return RunSettings(**sources, **tree)
+        return RunSettings(**tree)
     except ValidationError as error:
         raise ConfigError(explain(error)) from None
 
@@ -232,6 +137,6 @@ def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -
 
 def load_settings(recipe: str | Path, overrides: Sequence[str] = ()) -> RunSettings:
     """Build the settings of a recipe with command-line overrides (`--section.name value`)."""
-    parser = CommandParser(allow_abbrev=False)
-    source = add_settings(parser)
-    return read_settings(parser.parse_args([str(recipe), *overrides]), source)
+    parser = CommandParser()
+    add_settings(parser)
+    return read_settings(parser.parse_args([str(recipe), *overrides]))

@@ -212,7 +212,7 @@ def _refuse_huge_numbers(tree: dict[str, Any], path: Path) -> None:
 def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     """Return the tables of a recipe with others laid over them."""
     merged = dict(base)
-    if "preset" in extra:  # a new preset is a new shape
+    if extra.get("preset") is not None:  # a new preset is a new shape
         merged = {name: value for name, value in base.items() if name not in SHAPE}
     for name, value in extra.items():
         both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)

@@ -10,11 +10,11 @@ def given_words(arguments: argparse.Namespace, *, without: Collection[str] = ())
     """Return the words that the parser of `add_settings` reads as these arguments.
 
     Args:
-        arguments: of that parser, with its `source`.
+        arguments: of that parser.
         without: destinations of the options and positionals to leave out.
     """
     words: list[str] = []
-    for action in arguments.source.root_parser._actions:
+    for action in arguments.parser._actions:
         value = getattr(arguments, action.dest, action.default)
         if action.dest in without or value in (None, action.default):
             continue
@@ -24,9 +24,6 @@ def given_words(arguments: argparse.Namespace, *, without: Collection[str] = ())
             words = [*values, *words]  # an option of several values would take a positional too
         elif action.nargs == 0:
             words.append(option)
-        elif action.nargs is None:  # an option that was given several times has several values
-            for text in values:
-                words += [f"{option}={text}"] if text.startswith("-") else [option, text]
         elif len(values) == 1 and values[0].startswith("-"):
             words.append(f"{option}={values[0]}")
         else:

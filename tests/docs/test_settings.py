@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from pretrain.config.settings import EncodingSettings, RunSettings, setting_fields
-from pretrain.config.settings_help import type_in_words, value_in_words
+from data_prep.command_line import setting_fields, type_in_words, value_in_words
+from pretrain.config.settings import EncodingSettings, RunSettings
 from pretrain.engine.optimizers import OPTIMIZERS
 from pretrain.model.objectives.catalog import OBJECTIVES
 from pretrain.model.positions import POSITION_ENCODINGS

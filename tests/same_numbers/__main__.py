@@ -34,7 +34,17 @@ FILES = (
 )
 IGNORED = CLOCK | {"seconds", "source", "settings", "reason"}
 # Words of the commands that one of the codes spells differently.
-SPELLINGS: dict[str, dict[str, str]] = {"old": {}, "today": {}}
+SPELLINGS: dict[str, dict[str, str]] = {
+    "old": {},
+    "today": {
+        "--valid-fraction": "--data.valid_fraction",
+        "--sequence-length": "--data.sequence_length",
+        "--vocabulary-size": "--model.vocabulary_size",
+        "--tokenizer": "--data.tokenizer",
+        "--no-lowercase": "--data.lowercase=false",
+        "--learning-rates": "--learning_rates",
+    },
+}
 
 
 def main():

@@ -23,7 +23,7 @@ from pretrain.config.settings.optimizer import (
 from pretrain.config.settings.run import RunSettings, sections
 from pretrain.config.settings.safety import TroubleSettings
 from pretrain.config.settings.section import Section
-from pretrain.config.settings.stored import as_json, explain, flat, setting_fields, stored_settings
+from pretrain.config.settings.stored import as_json, explain, flat, stored_settings
 
 __all__ = [
     "BatchSettings",
@@ -46,7 +46,6 @@ __all__ = [
     "explain",
     "flat",
     "sections",
-    "setting_fields",
     "stored_settings",
     "with_default_gamma",
 ]

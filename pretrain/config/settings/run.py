@@ -1,9 +1,8 @@
 """All settings of a run."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, PositiveInt, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from data_prep.files.quoting import quoted
 from pretrain.config.errors import lookup
@@ -23,7 +22,7 @@ from pretrain.config.settings.optimizer import (
     OptimizerSettings,
 )
 from pretrain.config.settings.safety import TroubleSettings
-from pretrain.config.settings.section import is_changed, is_section
+from pretrain.config.settings.section import Section, is_changed, is_section
 
 LONGEST_NAME = 200  # of a run, and so of its folder
 
@@ -31,12 +30,8 @@ LONGEST_NAME = 200  # of a run, and so of its folder
 LOGGERS = {"tensorboard": "its files in the run folder", "wandb": "W&B, which reads these"}
 
 
-class RunSettings(BaseSettings):
+class RunSettings(Section):
     """One pre-training run."""
-
-    model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
-    )
 
     name: str = Field("run", description="name of the run in tables and figures")
     seed: int = Field(
@@ -83,18 +78,6 @@ class RunSettings(BaseSettings):
     checkpoint: CheckpointSettings = CheckpointSettings()
     trouble: TroubleSettings = TroubleSettings()
     engine: EngineSettings = EngineSettings()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_none_as_a_word(cls, values: Any) -> Any:
-        """Restore "none", which the command line reads as None, where it is a choice."""
-        known = sections()
-        return {
-            name: _with_words(known[name], value)
-            if name in known and isinstance(value, dict)
-            else value
-            for name, value in values.items()
-        }
 
     @field_validator("name")
     @classmethod
@@ -163,32 +146,8 @@ class RunSettings(BaseSettings):
             )
         return self
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the recipe only; by default environment variables such as SEED are read too."""
-        return (init_settings,)
-
 
 def sections() -> dict[str, type[BaseModel]]:
     """Return the groups of settings of a run by their names."""
     kinds = {name: field.annotation for name, field in RunSettings.model_fields.items()}
     return {name: kind for name, kind in kinds.items() if is_section(kind)}
-
-
-def _with_words(section: Any, values: dict[str, Any]) -> dict[str, Any]:
-    fields = section.model_fields
-    words = {
-        name
-        for name, field in fields.items()
-        if field.annotation is str or "none" in get_args(field.annotation)
-    }
-    return {
-        name: "none" if value is None and name in words else value for name, value in values.items()
-    }

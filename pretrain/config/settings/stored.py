@@ -4,40 +4,16 @@ import json
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
-from data_prep.files.quoting import plain, quoted
+from data_prep import command_line
 from data_prep.removed import without_removed
-from pretrain.config.errors import nearest
 from pretrain.config.settings.layer_drop import with_default_gamma
 from pretrain.config.settings.run import RunSettings
-from pretrain.config.settings.section import is_section
-
-
-def setting_fields(section: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
-    """Return the fields of all settings, by name such as "model.norm"."""
-    fields: dict[str, FieldInfo] = {}
-    for name, field in section.model_fields.items():
-        kind = field.annotation
-        if is_section(kind):
-            fields |= setting_fields(kind, f"{prefix}{name}.")
-        else:
-            fields[prefix + name] = field
-    return fields
 
 
 def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
-    """Return the first error of pydantic as one line with setting and value."""
-    first = error.errors()[0]
-    # Left out: the alternative of a type, such as constrained-int, that the value was read as.
-    place = [str(part) for part in first["loc"] if not str(part).startswith("constrained-")]
-    where = plain(".".join(place))
-    if first["type"] == "extra_forbidden":
-        return f"there is no setting {where}{nearest(where, list(setting_fields(settings)))}"
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "value_error":
-        return message
-    return f"{where}={quoted(first['input'])}: {message[0].lower()}{message[1:]}"
+    """Return the first error of pydantic in these settings as one line with setting and value."""
+    return command_line.explain(error, list(command_line.setting_fields(settings)))
 
 
 def as_json(settings: RunSettings) -> str:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files.quoting import quoted
+from data_prep.removed import without_removed
 from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.compare.run_files import has_ended
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import RunSettings, as_json, flat, stored_settings
+from pretrain.config.settings import RunSettings, as_json, flat, with_default_gamma
 
 MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")
 
@@ -67,7 +68,8 @@ class SweepRun:
         Raises:
             ConfigError: a setting differs that the result depends on.
         """
-        found = stored_settings(read_json_object(self.folder / RUN_FILE))
+        stored = without_removed(read_json_object(self.folder / RUN_FILE))
+        found = with_default_gamma(flat(stored), "layer_drop.")
         # A file of DeepSpeed's can set layer drop too, after the recipe.
         is_own = self.arm.settings.engine.ds_config == "auto"
         names = (*OF_RESULT, *(("layer_drop.",) if is_own else ()))

@@ -14,7 +14,7 @@ NOTE = (
 _SETTINGS = {
     "steps": "30",
     "hours": "none",
-    "restarts_after": "[]",
+    "restarts_after": "none",
     "initial_weights": "none",
     "log_every_steps": "10",
     "model.num_layers": "4",  # the least of which a stage of layer drop can be the half

@@ -17,7 +17,6 @@ learning_rate.peak = [1e-3, 2e-3, 4e-3]
 """
 
 import itertools
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -25,10 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_prep.command_line import setting_fields
 from data_prep.files.quoting import quoted
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe_files import TABLES, sweep_file, toml_in
-from pretrain.config.settings import RunSettings, flat, setting_fields
+from pretrain.config.settings import RunSettings, flat
 from pretrain.launching.sweeps.budget import Budget, read_budget
 
 NAME = re.compile(r"\w[\w.-]*")  # of an arm: its folder begins with it
@@ -264,5 +264,5 @@ def _word(value: Any, place: str) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     if isinstance(value, list):
-        return json.dumps(value, separators=(",", ":"), default=str)
+        return ",".join(map(str, value)) or "none"
     raise ConfigError(f"{place}={quoted(value)} is not a value of a setting")

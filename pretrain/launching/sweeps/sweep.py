@@ -140,7 +140,7 @@ class Sweep:
             words.pop("data.corpus", None)  # another name of it
         arguments = laid_under(own, words)
         arguments = argparse.Namespace(**{**vars(arguments), **(changes or {})})
-        settings = read_settings(arguments, arguments.source)
+        settings = read_settings(arguments)
         without = ("recipe", "seed")
         return Arm(
             given.name, given.recipe, settings, tuple(setting_words(arguments, without=without))

@@ -128,7 +128,7 @@ def test_damaged_files_can_be_skipped_when_a_build_resumes(few, tmp_path, monkey
     whole = gzip.compress("\n\n".join(f"Last words {n}." for n in range(400)).encode())
     (folder / "b.txt.gz").write_bytes(whole[: len(whole) // 2])
     settings = few.model_copy(update={"corpus": (str(folder),)})
-    with pytest.raises(ValueError, match=r"b\.txt\.gz.*--damaged-files skip"):
+    with pytest.raises(ValueError, match=r"b\.txt\.gz.*--data.damaged_files skip"):
         build(settings, tmp_path / "shards", workers=1, segment_bytes=500)
     assert (tmp_path / "shards.building/segments/000003.read.json").exists()
     assert_ends_as_straight(

@@ -97,7 +97,7 @@ def test_a_file_cut_short_stops_the_build_or_what_lies_before_is_read(tmp_path, 
     whole = COMPRESS[suffix]("\n\n".join(documents).encode())
     file = tmp_path / f"a.txt{suffix}"
     file.write_bytes(whole[: len(whole) * 4 // 5])
-    with pytest.raises(CorpusError, match=r": cannot be read after line .*--damaged-files skip"):
+    with pytest.raises(CorpusError, match=r"cannot be read after line .*--data.damaged_files skip"):
         read(file)
     *found, damage = read(file, damaged_files="skip")
     assert [paragraph for (paragraph,) in found] == documents[: len(found)]

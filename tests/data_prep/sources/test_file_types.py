@@ -76,7 +76,7 @@ def test_beside_text_other_files_are_left_out_and_counted(tmp_path):
 def test_files_that_are_no_text_can_be_skipped_with_the_damaged_ones(tmp_path):
     (tmp_path / "a.txt").write_text(WORDS)
     (tmp_path / "b.txt").write_bytes(BINARY["png"](None))
-    with pytest.raises(CorpusError, match=r"b\.txt.*leave such files out: --damaged-files skip"):
+    with pytest.raises(CorpusError, match=r"b\.txt.*leave such files out: --data.damaged_files"):
         open_source(str(tmp_path))
     found = list(open_source(str(tmp_path), damaged_files="skip").read())
     assert found[1:] == [Skipped(str(tmp_path / "b.txt"), 0, "not a text file")]

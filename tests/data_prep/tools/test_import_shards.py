@@ -284,7 +284,7 @@ def test_a_damaged_file_is_refused_by_name_or_skipped_and_counted(tmp_path, toke
         arrays = masked(TEXTS).arrays(WITHOUT_PAIRS)
         write_flat(tmp_path / "theirs" / f"{name}.hdf5", arrays)
     damage(tmp_path / "theirs" / "a.hdf5")
-    with pytest.raises(ShardError, match=r"theirs/a\.hdf5: cannot be read .*--damaged-files skip"):
+    with pytest.raises(ShardError, match=r"theirs/a\.hdf5: cannot be read .*--data.damaged_files"):
         imported(tmp_path / "theirs", tmp_path / "new", tokenizer)
     manifest = imported(tmp_path / "theirs", tmp_path / "new", tokenizer, damaged_files="skip")
     assert manifest.cleaning["skipped: damaged files, from the damage on"] == 1

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from data_prep.command_line import CommandParser
 from data_prep.files.errors import UserError
 from finetune.__main__ import main
 from finetune.commands.run import add_arguments, read_protocol
@@ -21,7 +22,6 @@ from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep.references import read_model_refs
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import CommandParser
 from tests.forked_command import environment, run_module
 from tests.pretrain.convert.external.test_hf_bert import save as save_bert
 from tests.waiting import wait_until
@@ -40,7 +40,7 @@ class Command:
             *("run", str(self.run), "--to", str(self.folder), "--name", "begins"),
             *("--train", str(self.files / "train.tsv"), "--dev", str(self.files / "dev.tsv")),
             *("--test", str(self.files / "test.tsv"), "--text", "text", "--label", "begins"),
-            *("--batch", "8", "--epochs", "12", "--seeds", "3", "--learning-rates", "1e-3", *more),
+            *("--batch", "8", "--epochs", "12", "--seeds", "3", "--learning_rates", "1e-3", *more),
         ]
 
     def start(self, *more):
@@ -93,7 +93,7 @@ def undisturbed(run, files, tmp_path_factory):
     started = Command(run, files, tmp_path_factory.mktemp("sweep"))
     options = ("--from-scratch", "--workers", "2")
     status, started.output, started.errors = started.finish(
-        *options, "--learning-rates", "1e-3", "1e30"
+        *options, "--learning_rates", "1e-3,1e30"
     )
     assert status == 0, started.errors
     return started
@@ -222,7 +222,7 @@ def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_n
 ):
     words = [
         *("run", str(run), "--train", str(files / "train.tsv"), "--label", "begins"),
-        *("--to", str(tmp_path), "--epochs", "1", "--seeds", "1", "--learning-rates", "1e-3"),
+        *("--to", str(tmp_path), "--epochs", "1", "--seeds", "1", "--learning_rates", "1e-3"),
     ]
     main(words)
     assert "Metrics: own accuracy." in " ".join(capfd.readouterr().out.split())
@@ -271,7 +271,7 @@ def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
         ("--train x.tsv --epochs 0", "epochs='0'"),
         ("--train x.tsv --protocol {files}/p.toml", "epochs_of names 'MLNI', .*MNLI"),
         ("--train {files}/train.tsv --label begin", "no column 'begin'.*begins"),
-        ("--train {files}/train.tsv --label begins --both-orders own", "both_orders names own, w"),
+        ("--train {files}/train.tsv --label begins --both_orders own", "both_orders names own, w"),
         ("{run} --train x.tsv", "several models, .* need --to FOLDER"),
         ("{files} --train x.tsv --to {run}/to", "holds no pre-trained model"),
         ("--train x.tsv --checkpoints 15", "no checkpoint of step 15; it has: 10, 20"),
@@ -302,7 +302,7 @@ def test_a_model_keeps_the_name_that_it_has_in_its_sweep(
     twin = command.train(tmp_path / "twin", "--name", "small", "--seed", "1")
     task = [
         *("--train", str(files / "train.tsv"), "--label", "begins", "--to", str(tmp_path / "to")),
-        *("--epochs", "1", "--seeds", "1", "--learning-rates", "1e-3"),
+        *("--epochs", "1", "--seeds", "1", "--learning_rates", "1e-3"),
     ]
     main(["run", str(run), *task])
     main(["run", str(run), str(twin), *task, "--dry-run"])

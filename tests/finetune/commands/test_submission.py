@@ -5,9 +5,9 @@ import zipfile
 
 import pytest
 
+from data_prep.command_line import CommandParser
 from finetune.commands.submission import add_arguments, main
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import CommandParser
 from pretrain.reports.report_folder import RECORD_FILE
 from tests.finetune.report.score_case import write_result
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from data_prep.command_line import CommandParser
 from finetune.commands.table import add_arguments, main
 from finetune.report.entries import report_of, shown
 from finetune.report.page import print_table
 from finetune.results.sweep_results import read_sweep_results
-from pretrain.config.recipe import CommandParser
 from pretrain.reports.table import as_csv
 from tests.finetune.report.score_case import scores_of, table_of, write_result
 

@@ -202,7 +202,6 @@ def test_auto_chooses_among_the_divisors_of_a_ranks_share():
 
 
 def test_a_run_that_named_no_number_before_has_auto():
-    assert settings("--batch.micro_sequences", "none").batch.micro_sequences == "auto"
     assert BatchSettings.model_validate({"micro_sequences": None}).micro_sequences == "auto"
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
+from data_prep.command_line import HABITS, CommandParser, run_command
 from finetune.commands import run
 from finetune.commands.catalog import COMMANDS as FINE_TUNING
 from pretrain.commands import train
 from pretrain.commands.catalog import COMMANDS
-from pretrain.commands.command_line import run_command
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import HABITS, CommandParser, load_settings
+from pretrain.config.recipe import load_settings
 from pretrain.config.settings import sections
 
 
@@ -49,7 +49,7 @@ def test_an_option_of_other_programs_leads_to_the_setting(words, instead):
 @pytest.mark.parametrize(
     ("words", "instead"),
     [
-        (["--learning_rate", "1e-5"], "there is no --learning_rate; use --learning-rates"),
+        (["--learning_rate", "1e-5"], "there is no --learning_rate; use --learning_rates"),
         (["--seed", "1"], "there is no --seed; use --seeds"),
         (["--protocl", "tupe"], "did you mean --protocol?"),
     ],

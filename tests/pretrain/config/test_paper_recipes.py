@@ -2,8 +2,9 @@
 
 import pytest
 
+from data_prep.command_line import CommandParser
 from pretrain.commands import sweep
-from pretrain.config.recipe import CommandParser, load_settings
+from pretrain.config.recipe import load_settings
 from pretrain.config.settings import flat
 from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.model.cost import parameters_by_group

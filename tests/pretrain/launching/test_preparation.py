@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.config.recipe import CommandParser, add_settings, read_settings
+from data_prep.command_line import CommandParser
+from pretrain.config.recipe import add_settings, read_settings
 from pretrain.launching.given_words import given_words, setting_words
 from tests.forked_command import PYTHONPATH, environment
 
@@ -39,7 +40,7 @@ def test_what_finds_its_shards_and_starts_others_loads_no_torch(stubs, shards, c
         "tiny_cpu",
         "tiny_cpu --corpus a b --steps 7 --run-folder f --resume",
         "tiny_cpu --data.corpus x,y --initial_weights none --model.dropout 0",
-        "tiny_cpu --checkpoint.pinned 1 --checkpoint.pinned 2 --loggers none",
+        "tiny_cpu --checkpoint.pinned 1,2 --loggers none",
         "tiny_cpu --corpus=-odd --optimizer.betas=0.9,0.98 --resume",
     ],
 )
@@ -47,15 +48,14 @@ def test_given_words_are_read_as_the_same_arguments(words):
     parser = CommandParser(allow_abbrev=False)
     parser.add_argument("--run-folder")
     parser.add_argument("--resume", action="store_true")
-    parser.set_defaults(source=add_settings(parser))
+    add_settings(parser)
     arguments = parser.parse_args(words.split())
     again = given_words(arguments)
     assert parser.parse_args(again) == arguments
     assert sorted(" ".join(again).split()) == sorted(words.replace("betas=", "betas ").split())
     settings = parser.parse_args(setting_words(arguments))
     assert (settings.run_folder, settings.resume) == (None, False)
-    source = arguments.source
-    assert read_settings(settings, source) == read_settings(arguments, source)
+    assert read_settings(settings) == read_settings(arguments)
 
 
 def test_a_run_builds_its_missing_shards(tmp_path):

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.command_line import CommandParser
 from data_prep.sources.spec import open_source
 from pretrain.commands import sweep as sweep_command
-from pretrain.config.recipe import CommandParser, load_settings
+from pretrain.config.recipe import load_settings
 from pretrain.config.recipe_files import recipe_summaries
 from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.model.cost import parameters_by_group

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.command_line import CommandParser
 from pretrain.__main__ import main
 from pretrain.commands import sweep as sweep_command
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import CommandParser, load_settings
+from pretrain.config.recipe import load_settings
 from pretrain.config.recipe_files import first_comment, recipe_files, sweep_files
 from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.schedules.layer_drop import keep_probabilities

@@ -1,0 +1,66 @@
+"""Tokenize a text corpus into a new shard folder.
+
+    tupelo data build --to data/docs
+    tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl.gz:weight=2
+    tupelo data build --to data/tupe --data.preset tupe --corpus articles/
+
+Reads the corpus, cleans and deduplicates it, holds out validation documents, trains a tokenizer (or
+loads one), and packs the token ids of the documents into sequences of fixed length without padding.
+Masks are drawn during training. The same command resumes a stopped build.
+
+A source of --corpus is [KIND:]PLACE[:key=value]...
+
+    KIND   text, jsonl, csv, parquet, wikiextractor (its output), hub (a data
+           set of the Hugging Face Hub) or python-docs (the installed Python
+           documentation, no PLACE); detected from PLACE if left out
+    key    weight=2.5      uses of a training document in an epoch
+           column=text     the column of the text, in jsonl, csv, parquet, hub
+           documents=line  what ends a document, in text: blank_line, line, file
+           config=NAME, split=NAME, revision=NAME   of a data set on the hub
+"""
+
+import argparse
+import sys
+
+from data_prep.command_line import CommandParser
+from data_prep.commands.options import (
+    FIELDS,
+    add_rows_per_shard,
+    add_to,
+    add_workers,
+    read_settings,
+)
+from data_prep.settings import BuildSettings, TextSettings
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Add the options of `tupelo data build`."""
+    add_to(parser)
+    add_workers(parser)
+    parser.add_argument("--corpus", nargs="+", metavar="SOURCE", help="the text: data.corpus")
+    add_rows_per_shard(parser)
+    sections = {"data": str(TextSettings.__doc__), "model": "The size of the tokenizer."}
+    usual = BuildSettings().model_dump()
+    values = {name: usual[name.rpartition(".")[2]] for name in FIELDS}
+    parser.add_settings(FIELDS, sections, lambda _: ("those of a build", values))
+    parser.usage = f"{parser.prog} --to FOLDER [--corpus SOURCE ...] [--section.setting VALUE ...]"
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Build the shards; a build that is stopped says how to continue.
+
+    Raises:
+        ConfigError: a setting cannot be.
+        KeyboardInterrupt: it was stopped.
+    """
+    from data_prep.pipeline.build import build
+
+    others = {"rows_per_shard": arguments.rows_per_shard}
+    if arguments.corpus:
+        others["corpus"] = tuple(arguments.corpus)
+    settings = read_settings(arguments, others)
+    try:
+        build(settings, arguments.to, workers=arguments.workers)
+    except KeyboardInterrupt:
+        print("stopped; the same command resumes the build", file=sys.stderr)
+        raise

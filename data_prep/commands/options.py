@@ -1,0 +1,71 @@
+"""Options that several commands have, and settings of a build."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from data_prep.command_line import explain, given_settings
+from data_prep.files.errors import ConfigError
+from data_prep.settings import BuildSettings, TextSettings
+
+# As in the recipe of a run, of which a build has a part.
+FIELDS = {f"data.{name}": field for name, field in TextSettings.model_fields.items()}
+FIELDS["model.vocabulary_size"] = BuildSettings.model_fields["vocabulary_size"]
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Add FOLDER."""
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a shard folder")
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add --to."""
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new folder")
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add --workers."""
+    parser.add_argument(
+        "--workers", type=at_least_1, metavar="N", help="processes; default: one per CPU"
+    )
+
+
+def add_rows_per_shard(parser: argparse.ArgumentParser) -> None:
+    """Add --rows-per-shard."""
+    field = BuildSettings.model_fields["rows_per_shard"]
+    parser.add_argument(
+        "--rows-per-shard",
+        type=at_least_1,
+        default=field.default,
+        metavar="N",
+        help=f"{field.description} (default: {field.default})",
+    )
+
+
+def at_least_1(text: str) -> int:
+    """Return a positive whole number."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: not a whole number of at least 1")
+    return int(text)
+
+
+def read_settings(
+    arguments: argparse.Namespace, others: Mapping[str, Any] | None = None
+) -> BuildSettings:
+    """Return the settings of a command line, checked, and the defaults of those not given.
+
+    Args:
+        arguments: of a parser with some of `FIELDS`.
+        others: further ones by name.
+
+    Raises:
+        ConfigError: a value cannot be.
+    """
+    given = given_settings(arguments, FIELDS)
+    try:
+        return BuildSettings(**given.get("data", {}), **given.get("model", {}), **(others or {}))
+    except ValidationError as error:
+        raise ConfigError(explain(error, list(FIELDS))) from None
