@@ -17,17 +17,15 @@ class Analysis(NamedTuple):
     reads: str = ROWS  # or WEIGHTS only
 
 
+_POSITIONS = "learned positional correlations and the pattern of each head"
+_LAYERS = "how much each block changes its input, and the mean of the change"
 ANALYSES = {
-    name: Analysis(f"pretrain.analysis.{name}", summary, over_training, reads)
-    for name, summary, over_training, reads in (
-        (
-            "positions",
-            "learned positional correlations and the pattern of each head",
-            False,
-            WEIGHTS,
-        ),
-        ("gradients", "gradients of the weights and the states of each block", True, ROWS),
-        ("layers", "how much each block changes its input, and the mean of the change", True, ROWS),
-        ("terms", "word and position correlations in the scores of BERT-A", False, ROWS),
-    )
+    "positions": Analysis("pretrain.analysis.positions", _POSITIONS, reads=WEIGHTS),
+    "gradients": Analysis(
+        "pretrain.analysis.gradients", "gradients of the weights and the states of each block", True
+    ),
+    "layers": Analysis("pretrain.analysis.layers", _LAYERS, True),
+    "terms": Analysis(
+        "pretrain.analysis.terms", "word and position correlations in the scores of BERT-A"
+    ),
 }

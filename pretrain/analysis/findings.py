@@ -1,34 +1,20 @@
-"""What an analysis found: tables, figures, curves and sentences, and how they are written."""
+"""What an analysis found: tables, figures and curves, and how they are written."""
 
-import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from data_prep.files.atomic import save_text
 from pretrain.reports.report_folder import ReportFolder
+from pretrain.reports.table import as_csv
 
-Cell = str | int | float
 TENSORBOARD = "tensorboard"
 
-
-class Table(NamedTuple):
-    """Rows under named columns; the name of a column ends in its unit where it has one."""
-
-    columns: tuple[str, ...]
-    rows: list[tuple[Cell, ...]]
-
-
-class Point(NamedTuple):
-    """A point of a curve over training."""
-
-    run: str
-    curve: str
-    step: int
-    value: float
+# By the names of the columns, which end in a unit where there is one.
+Record = dict[str, Any]  # str, int or float
 
 
 @dataclass(frozen=True)
@@ -40,54 +26,53 @@ class Findings:
         tables: by name of their CSV file, without its ending.
         figures: by name of their PNG file, without its ending.
         captions: what is plotted, and from which checkpoints; one sentence or more per figure.
-        points: of curves over training, for TensorBoard.
+        curves: over training, for TensorBoard: columns of the first table, with the names of the
+            curves; there is one for each run and block.
     """
 
-    shown: Table
-    tables: dict[str, Table]
+    shown: list[Record]
+    tables: dict[str, list[Record]]
     figures: dict[str, Figure]
     captions: list[str]
-    points: list[Point] = field(default_factory=list)
+    curves: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_findings(findings: Findings, folder: ReportFolder) -> None:
-    """Write figures as PNG, tables as CSV, and curves for TensorBoard.
+    """Write figures as PNG, tables as CSV with seven digits, and curves for TensorBoard.
 
     Raises:
         ConfigError: the folder holds something else, or cannot be written.
     """
     with folder.writing() as place:
-        for name, table in findings.tables.items():
-            _write_csv(table, place / f"{name}.csv")
+        for name, records in findings.tables.items():
+            save_text(place / f"{name}.csv", as_csv(written(records, digits=7)))
         for name, figure in findings.figures.items():
             # Without its version in the file, a picture is a function of what it shows.
             figure.savefig(place / f"{name}.png", metadata={"Software": None})
         save_text(place / "captions.txt", "\n".join(findings.captions) + "\n")
-        if findings.points:
-            _write_curves(findings.points, place / TENSORBOARD)
+        if findings.curves:
+            _write_curves(next(iter(findings.tables.values())), findings.curves, place)
 
 
-def shown_cells(table: Table) -> list[list[str]]:
-    """Return the cells of a table as text, numbers with four digits."""
-    return [[one if isinstance(one, str) else f"{one:.4g}" for one in row] for row in table.rows]
+def written(records: Sequence[Record], *, digits: int = 4) -> list[dict[str, str]]:
+    """Return records as text, floating-point numbers with so many digits."""
+    return [
+        {
+            name: f"{cell:.{digits}g}" if isinstance(cell, float) else str(cell)
+            for name, cell in record.items()
+        }
+        for record in records
+    ]
 
 
-def _write_csv(table: Table, file: Path) -> None:
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(table.columns)
-        writer.writerows(
-            [f"{cell:.7g}" if isinstance(cell, float) else cell for cell in row]
-            for row in table.rows
-        )
-
-
-def _write_curves(points: Sequence[Point], folder: Path) -> None:
+def _write_curves(records: Sequence[Record], curves: Mapping[str, str], place: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
-    for run in dict.fromkeys(point.run for point in points):
-        writer = SummaryWriter(str(folder / run))
-        for point in points:
-            if point.run == run:
-                writer.add_scalar(point.curve, point.value, point.step)
+    for run in dict.fromkeys(record["run"] for record in records):
+        writer = SummaryWriter(str(place / TENSORBOARD / run))
+        for record in records:
+            if record["run"] == run:
+                for column, curve in curves.items():
+                    tag = f"{curve}/block_{record['block']:02d}"
+                    writer.add_scalar(tag, record[column], record["step"])
         writer.close()

@@ -1,12 +1,24 @@
-"""The analysis `gradients`: tables, the picture and the curves of measures/gradients.py."""
+"""Gradients of the weights and of the states of each block, over the checkpoints of runs.
 
+The loss is that of held-out rows. With x_0 the input of the first block and x_l the output of
+block l, PLD Eq. 5 is, for PreLN,
+
+    dE/dx_l = dE/dx_L + dE/dx_L d/dx_l (sum of the branches of blocks l + 1 .. L).
+
+The first term reaches every block as it is; the second is what the blocks add. For PostLN, where
+norms stand on the path, the same difference is measured. A state beside the predicted tokens has
+no gradient at x_L, and counts as 0 there.
+"""
+
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from matplotlib.axes import Axes
+import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from pretrain.analysis.findings import Cell, Findings, Point, Table
-from pretrain.analysis.measures.gradients import Gradients, Measured, measure_gradients
+from pretrain.analysis.findings import Findings, Record
 from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     draw_by_depth,
@@ -19,7 +31,9 @@ from pretrain.analysis.panels import (
     set_up,
     whole_ticks,
 )
-from pretrain.analysis.subjects import Subject, measured_at_steps
+from pretrain.analysis.subjects import Subject, measured_at_steps, num_predictions, states_of
+from pretrain.data.batches import MaskedBatch
+from pretrain.model.objectives.objective import Objective
 from pretrain.reports.html import line_style
 
 CAPTION = (
@@ -30,25 +44,113 @@ CAPTION = (
 )
 
 
+class Gradients(NamedTuple):
+    """The gradients of the mean loss over all predicted tokens; Frobenius norms, in nats.
+
+    Attributes:
+        weights: norm of dE/dW over all parameters of a block; block 1 first.
+        states: norm of dE/dx_l over all tokens; l = 0 .. L.
+        cosines: of dE/dx_l and dE/dx_L; l = 0 .. L.
+        residual: norm of dE/dx_l - dE/dx_L over that of dE/dx_L; l = 0 .. L.
+    """
+
+    weights: list[float]
+    states: list[float]
+    cosines: list[float]
+    residual: list[float]
+
+    def relative(self) -> list[float]:
+        """Return the norms of dE/dx_l over that of dE/dx_L."""
+        return [norm / self.states[-1] for norm in self.states]
+
+
 def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the gradients of each run at each of its steps."""
     measured = measured_at_steps("gradients", subjects, measure_gradients)
     caption = CAPTION.format(runs=in_words(subjects, "{0.norm} norm"))
+    weights, states, shown = list[Record](), list[Record](), list[Record]()
+    for run, steps in measured.items():
+        for step, found in steps.items():
+            place = {"run": run, "step": step}
+            weights += [
+                {**place, "block": block, "weight_gradient_norm_nats": value}
+                for block, value in enumerate(found.weights, 1)
+            ]
+            columns = {
+                "state_gradient_norm_nats": found.states,
+                "norm_times_last": found.relative(),
+                "cosine_with_last": found.cosines,
+                "residual_term": found.residual,
+            }
+            states += [
+                {
+                    **place,
+                    "layer": layer,
+                    **{name: column[layer] for name, column in columns.items()},
+                }
+                for layer in range(len(found.states))
+            ]
+            first, last = found.weights[0], found.weights[-1]
+            if step in (min(steps), max(steps)):
+                ends = {"dE/dW first": first, "dE/dW last": last, "first/last": first / last}
+                of_x0 = {"dE/dx_0 / dE/dx_L": found.relative()[0], "cosine": found.cosines[0]}
+                shown.append({**place, **ends, **of_x0})
     return Findings(
-        shown=_short(measured),
-        tables={"weight_gradients": _weights(measured), "state_gradients": _states(measured)},
+        shown=shown,
+        tables={"weight_gradients": weights, "state_gradients": states},
         figures={"gradients": draw_gradients(measured, caption)},
         captions=[caption],
-        points=[
-            Point(run, f"weight_gradients/block_{block:02d}", step, value)
-            for run, steps in measured.items()
-            for step, found in steps.items()
-            for block, value in enumerate(found.weights, 1)
-        ],
+        curves={"weight_gradient_norm_nats": "weight_gradients"},
     )
 
 
-def draw_gradients(measured: Measured, caption: str) -> Figure:
+def measure_gradients(model: Objective, batches: Sequence[MaskedBatch]) -> Gradients:
+    """Run forward and backward passes over all batches.
+
+    Args:
+        model: in evaluation mode; its gradients are replaced.
+        batches: whose predictions count equally.
+    """
+    model.zero_grad(set_to_none=True)
+    blocks = model.encoder.blocks
+    predictions = num_predictions(batches)
+    # dE/dx_l squared, times dE/dx_L, and the square of their difference.
+    products = torch.zeros(3, len(blocks) + 1, dtype=torch.float64)
+    for batch in batches:
+        with states_of(blocks) as states:
+            loss: Tensor = model(*batch) * (batch.num_predictions() / predictions)
+        for state in states:
+            state.retain_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        found = _state_gradients(states, batch)
+        last = found[-1]
+        for layer, one in enumerate(found):
+            squares = (one.square().sum(), (one * last).sum(), (one - last).square().sum())
+            products[:, layer] += torch.stack(squares)
+    squares, with_last, differences = products
+    weights = [
+        [one.grad.double().square().sum() for one in block.parameters() if one.grad is not None]
+        for block in blocks
+    ]
+    return Gradients(
+        weights=[math.sqrt(sum(map(float, squares_of))) for squares_of in weights],
+        states=squares.sqrt().tolist(),
+        cosines=(with_last / (squares * squares[-1]).sqrt()).tolist(),
+        residual=(differences / squares[-1]).sqrt().tolist(),
+    )
+
+
+def _state_gradients(states: Sequence[Tensor], batch: MaskedBatch) -> list[Tensor]:
+    """Return dE/dx_l, l = 0 .. L, as [tokens, D] each, in fp64."""
+    gradients = [one.grad.double() for one in states if one.grad is not None]
+    last = gradients[-1]
+    if last.dim() == 2:  # of the predicted tokens only
+        whole = torch.zeros_like(gradients[0]).flatten(0, 1)
+        gradients[-1] = whole.index_add_(0, batch.positions_M, last)
+    return [one.reshape(-1, one.shape[-1]) for one in gradients]
+
+
+def draw_gradients(measured: dict[str, dict[int, Gradients]], caption: str) -> Figure:
     """Draw a panel per run over its steps, and three panels of all runs over depth."""
     figure = empty_figure(caption, height=2 * PANEL_HEIGHT)
     depth = max(len(found.weights) for steps in measured.values() for found in steps.values())
@@ -58,67 +160,21 @@ def draw_gradients(measured: Measured, caption: str) -> Figure:
         set_up(axes, run, xlabel="optimizer steps", ylabel="norm of dE/dW of a block, nats")
         curves = list(zip(*(found.weights for found in steps.values()), strict=True))
         draw_by_depth(axes, list(steps), curves, depth=depth)
-        log_scale(axes)
-        whole_ticks(axes)
     legend_of_blocks(figure, panels)
     set_up(weights, "weights", xlabel="block", ylabel="norm of dE/dW, nats")
     set_up(sizes, "states: size", xlabel="layer l", ylabel="|dE/dx_l| / |dE/dx_L|")
     set_up(cosines, "states: direction", xlabel="layer l", ylabel="cosine of dE/dx_l, dE/dx_L")
     for number, (run, steps) in enumerate(measured.items()):
         for step in dict.fromkeys((min(steps), max(steps))):
-            width = 1.6 if step == max(steps) else 0.7
-            _draw_over_depth((weights, sizes, cosines), steps[step], number, run, width)
-    for axes in (weights, sizes):
+            found, width = steps[step], 1.6 if step == max(steps) else 0.7
+            style = {**line_style(number), "markersize": 3.5, "linewidth": width}
+            layers = range(len(found.states))
+            weights.plot(layers[1:], found.weights, label=run, **style)
+            sizes.plot(layers, found.relative(), **style)
+            cosines.plot(layers, found.cosines, **style)
+    for axes in (*panels, weights, sizes):
         log_scale(axes)
-    for axes in (weights, sizes, cosines):
+    for axes in (*panels, weights, sizes, cosines):
         whole_ticks(axes)
     legend_of_runs(weights, list(measured))
     return figure
-
-
-def _draw_over_depth(
-    panels: tuple[Axes, Axes, Axes], found: Gradients, number: int, run: str, width: float
-) -> None:
-    style = {**line_style(number), "markersize": 3.5, "linewidth": width}
-    layers = range(len(found.states))
-    relative = [norm / found.states[-1] for norm in found.states]
-    panels[0].plot(layers[1:], found.weights, label=run, **style)
-    panels[1].plot(layers, relative, **style)
-    panels[2].plot(layers, found.cosines, **style)
-
-
-def _weights(measured: Measured) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (run, step, block, value)
-        for run, steps in measured.items()
-        for step, found in steps.items()
-        for block, value in enumerate(found.weights, 1)
-    ]
-    return Table(("run", "step", "block", "weight_gradient_norm_nats"), rows)
-
-
-def _states(measured: Measured) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (run, step, layer, norm, norm / found.states[-1], cosine, residual)
-        for run, steps in measured.items()
-        for step, found in steps.items()
-        for layer, (norm, cosine, residual) in enumerate(
-            zip(found.states, found.cosines, found.residual, strict=True)
-        )
-    ]
-    columns = ("state_gradient_norm_nats", "norm_times_last", "cosine_with_last", "residual_term")
-    return Table(("run", "step", "layer", *columns), rows)
-
-
-def _short(measured: Measured) -> Table:
-    """Return, for the first and the last step of each run, the ends of the network."""
-    rows: list[tuple[Cell, ...]] = []
-    for run, steps in measured.items():
-        for step in dict.fromkeys((min(steps), max(steps))):
-            found = steps[step]
-            first, last = found.weights[0], found.weights[-1]
-            x0 = found.states[0] / found.states[-1]
-            rows.append((run, step, first, last, first / last, x0, found.cosines[0]))
-    return Table(
-        ("run", "step", "dE/dW first", "last", "first/last", "dE/dx_0 / dE/dx_L", "cosine"), rows
-    )

@@ -1,12 +1,28 @@
-"""The analysis `layers`: tables, the picture and the curves of measures/layers.py."""
+"""How much each block changes its input, and whether the mean of the change is zero.
+
+PLD, body, Fig. 2: L2 distance and cosine of the input and the output of a block, here over all
+tokens. PLD Eqs. 6 to 8 say of PreLN that x_i - H, x_i - x_{i-1} and the residual branch f_RT have
+the mean zero. Here f_RT of block l is x_l - x_{l-1}, for both places of the norms, and H, which is
+not known, is estimated by x_L. A mean over a sample is never zero, so its norm is compared with two
+things:
+
+    ratio      norm of the mean over all tokens / mean of the norms: 0 to 1
+    interval   95 % bootstrap interval of the ratio, over rows: tokens of a row are not independent
+    zero mean  what 95 % of ratios stay below if the mean of each row had a random sign, which is
+               what a mean of zero (and symmetric row means) would give
+"""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor
 
-from pretrain.analysis.findings import Cell, Findings, Point, Table
-from pretrain.analysis.measures.layers import Measured, measure_layers
+from pretrain.analysis.findings import Findings, Record
 from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     draw_by_depth,
@@ -19,9 +35,12 @@ from pretrain.analysis.panels import (
     set_up,
     whole_ticks,
 )
-from pretrain.analysis.subjects import Subject, measured_at_steps
+from pretrain.analysis.subjects import Subject, encoder_inputs, measured_at_steps, states_of
+from pretrain.data.batches import MaskedBatch
+from pretrain.model.objectives.objective import Objective
 from pretrain.reports.html import MUTED, line_style
 
+RESAMPLES, CONFIDENCE, SEED = 2000, 0.95, 0
 BESIDE = 0.5  # of the width of a block, over which the runs are spread
 
 CAPTION = (
@@ -31,28 +50,131 @@ CAPTION = (
     "the grey marks are what 95 % of samples stay below if the mean is zero (PLD Eq. 8)."
 )
 
+Floats = NDArray[numpy.float64]
+
+
+class MeanRatio(NamedTuple):
+    """The norm of a mean over tokens, over the mean of the norms; see the module."""
+
+    ratio: float
+    low: float
+    high: float
+    zero_mean: float
+
+    def columns(self, name: str) -> Record:
+        """Return the numbers as columns of a table."""
+        ends = {"low": self.low, "high": self.high, "zero_mean": self.zero_mean}
+        return {name: self.ratio, **{f"{name}_{end}": value for end, value in ends.items()}}
+
+
+class Change(NamedTuple):
+    """What a block does to its input x, over all tokens.
+
+    Attributes:
+        distance: mean of |output - x|.
+        relative: mean of |output - x| over mean of |x|.
+        cosine: mean cosine of x and output.
+        mean: of output - x, which is f_RT.
+        to_last: mean of x_l - x_L, of the output of the block and of the last one; None there.
+    """
+
+    distance: float
+    relative: float
+    cosine: float
+    mean: MeanRatio
+    to_last: MeanRatio | None
+
+
+Measured = dict[str, dict[int, list[Change]]]  # by run and step; of each block
+
 
 def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the changes of each block of each run at each of its steps."""
     measured = measured_at_steps("layers", subjects, measure_layers)
     caption = CAPTION.format(runs=in_words(subjects, "{0.norm} norm"))
+    table, shown = list[Record](), list[Record]()
+    for run, steps in measured.items():
+        for step, changes in steps.items():
+            for block, change in enumerate(changes, 1):
+                place, mean = {"run": run, "step": step, "block": block}, change.mean
+                sizes = {"distance": change.distance, "distance_times_input": change.relative}
+                ends = (
+                    {} if change.to_last is None else change.to_last.columns("mean_ratio_to_last")
+                )
+                means = mean.columns("branch_mean_ratio") | ends
+                table.append({**place, **sizes, "cosine": change.cosine, **means})
+                if step == max(steps):
+                    interval = f"{mean.low:.3f} to {mean.high:.3f}"
+                    pair = {"distance": change.distance, "cosine": change.cosine}
+                    of_mean = {"mean of f_RT": mean.ratio, "95 %": interval}
+                    shown.append({**place, **pair, **of_mean, "if zero": mean.zero_mean})
     return Findings(
-        shown=_short(measured),
-        tables={"layers": _table(measured)},
+        shown=shown,
+        tables={"layers": table},
         figures={"layers": draw_layers(measured, caption)},
         captions=[caption],
-        points=[
-            Point(run, f"{curve}/block_{block:02d}", step, value)
-            for run, steps in measured.items()
-            for step, changes in steps.items()
-            for block, change in enumerate(changes, 1)
-            for curve, value in (
-                ("distance_of_output_and_input", change.distance),
-                ("cosine_of_output_and_input", change.cosine),
-                ("mean_of_branch", change.mean.ratio),
-            )
-        ],
+        curves={
+            "distance": "distance_of_output_and_input",
+            "cosine": "cosine_of_output_and_input",
+            "branch_mean_ratio": "mean_of_branch",
+        },
     )
+
+
+@torch.no_grad()
+def measure_layers(model: Objective, batches: Sequence[MaskedBatch]) -> list[Change]:
+    """Return the change of each block, first block first.
+
+    Args:
+        model: in evaluation mode.
+        batches: of rows; rows that fill the last batch are left out.
+    """
+    parts: list[list[list[Floats]]] = [[] for _ in model.encoder.blocks]  # by block and batch
+    for batch in batches:
+        ids_BS = encoder_inputs(model, batch)
+        with states_of(model.encoder.blocks) as states:
+            model.encoder(ids_BS)
+        doubles = [state.double() for state in states]
+        for number, of_block in enumerate(parts):
+            of_block.append(_of_rows(doubles[number], doubles[number + 1], doubles[-1]))
+    found = [[numpy.concatenate(each) for each in zip(*batches, strict=True)] for batches in parts]
+    changes = []
+    for number, (distances, norms, cosines, means, away, means_away) in enumerate(found, 1):
+        distance, norm, cosine = (float(each.mean()) for each in (distances, norms, cosines))
+        to_last = mean_ratio(means_away, away) if number < len(found) else None
+        mean = mean_ratio(means, distances)
+        changes.append(Change(distance, distance / norm, cosine, mean, to_last))
+    return changes
+
+
+def _of_rows(x_BSD: Tensor, output_BSD: Tensor, last_BSD: Tensor) -> list[Floats]:
+    """Return means over the tokens of each row.
+
+    Of |output - x|, |x| and their cosine [B]; output - x [B, D]; |output - last| [B] and the
+    vector itself [B, D].
+    """
+    change, away = output_BSD - x_BSD, output_BSD - last_BSD
+    cosine = torch.nn.functional.cosine_similarity(x_BSD, output_BSD, dim=-1)
+    numbers = (change.norm(dim=-1), x_BSD.norm(dim=-1), cosine, change, away.norm(dim=-1), away)
+    return [number.mean(1).numpy() for number in numbers]
+
+
+def mean_ratio(means: Floats, norms: Floats) -> MeanRatio:
+    """Return the ratio of this module, with its interval, from the means of rows.
+
+    Args:
+        means: of the vectors of each row [R, D]; rows have equal numbers of tokens.
+        norms: mean norm of the vectors of each row [R].
+    """
+    rows = len(means)
+    ratio = float(numpy.linalg.norm(means.mean(0)) / norms.mean())
+    generator = numpy.random.Generator(numpy.random.Philox(SEED))
+    counts = generator.multinomial(rows, numpy.full(rows, 1 / rows), size=RESAMPLES)
+    resampled = numpy.linalg.norm(counts @ means, axis=1) / (counts @ norms)
+    signs = generator.choice([-1.0, 1.0], size=(RESAMPLES, rows))
+    flipped = numpy.linalg.norm(signs @ means, axis=1) / norms.sum()
+    low, high = numpy.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return MeanRatio(ratio, float(low), float(high), float(numpy.quantile(flipped, CONFIDENCE)))
 
 
 def draw_layers(measured: Measured, caption: str) -> Figure:
@@ -61,17 +183,17 @@ def draw_layers(measured: Measured, caption: str) -> Figure:
     depth = max(len(changes) for steps in measured.values() for changes in steps.values())
     distances, cosines, (means,) = rows_of_panels(figure, (len(measured), len(measured), 1))
     for number, (run, steps) in enumerate(measured.items()):
-        moments, changes = list(steps), list(zip(*steps.values(), strict=True))
+        blocks = list(zip(*steps.values(), strict=True))
         upper, lower = distances[number], cosines[number]
+        set_up(upper, run, xlabel="optimizer steps", ylabel="L2 distance, input to output")
+        set_up(lower, run, xlabel="optimizer steps", ylabel="cosine, input and output")
         upper.sharey(distances[0])
         lower.sharey(cosines[0])
-        set_up(upper, run, xlabel="optimizer steps", ylabel="L2 distance, input to output")
-        curves = [[one.distance for one in block] for block in changes]
-        draw_by_depth(upper, moments, curves, depth=depth)
+        curves = [[one.distance for one in block] for block in blocks]
+        draw_by_depth(upper, list(steps), curves, depth=depth)
+        curves = [[one.cosine for one in block] for block in blocks]
+        draw_by_depth(lower, list(steps), curves, depth=depth)
         log_scale(upper)
-        set_up(lower, run, xlabel="optimizer steps", ylabel="cosine, input and output")
-        curves = [[one.cosine for one in block] for block in changes]
-        draw_by_depth(lower, moments, curves, depth=depth)
         for axes in (upper, lower):
             whole_ticks(axes)
     legend_of_blocks(figure, distances)
@@ -83,10 +205,9 @@ def _draw_means(axes: Axes, measured: Measured) -> None:
     label = "|mean of f_RT| / mean of |f_RT|"
     set_up(axes, "mean of the residual branch", xlabel="block", ylabel=label)
     for number, steps in enumerate(measured.values()):
-        changes = steps[max(steps)]
+        means = [change.mean for change in steps[max(steps)]]
         shift = BESIDE * ((number + 0.5) / len(measured) - 0.5)
-        places = [block + shift for block in range(1, len(changes) + 1)]
-        means = [change.mean for change in changes]
+        places = [block + shift for block in range(1, len(means) + 1)]
         style = {**line_style(number), "linestyle": "", "markersize": 4}
         axes.plot(places, [mean.ratio for mean in means], **style)
         ends = [mean.low for mean in means], [mean.high for mean in means]
@@ -96,36 +217,3 @@ def _draw_means(axes: Axes, measured: Measured) -> None:
     axes.set_ylim(0, None)
     whole_ticks(axes)
     legend_of_runs(axes, list(measured))
-
-
-def _table(measured: Measured) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (run, step, block, *change[:3], *change.mean, *(change.to_last or ("",) * 4))
-        for run, steps in measured.items()
-        for step, changes in steps.items()
-        for block, change in enumerate(changes, 1)
-    ]
-    names = ("", "_low", "_high", "_zero_mean")
-    return Table(
-        (
-            *("run", "step", "block", "distance", "distance_times_input", "cosine"),
-            *(f"branch_mean_ratio{name}" for name in names),
-            *(f"mean_ratio_to_last{name}" for name in names),
-        ),
-        rows,
-    )
-
-
-def _short(measured: Measured) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for run, steps in measured.items():
-        step = max(steps)
-        for block, change in enumerate(steps[step], 1):
-            mean = change.mean
-            interval = f"{mean.low:.3f} to {mean.high:.3f}"
-            rows.append(
-                (run, step, block, change.distance, change.cosine, mean.ratio, interval)
-                + (mean.zero_mean,)
-            )
-    columns = ("run", "step", "block", "distance", "cosine", "mean of f_RT", "95 %", "if zero")
-    return Table(columns, rows)

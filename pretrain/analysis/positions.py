@@ -1,32 +1,97 @@
-"""The analysis `positions`: tables and pictures of measures/positions.py."""
+"""Learned positional correlations: their pattern per head, [CLS], and their rank.
+
+TUPE Fig. 5 (heat maps of v_ij), Fig. 3 (row and column of [CLS]) and Prop. 1 (rank). Defined for
+encodings that add a bias to the attention that depends on no input. It is computed in fp64, so
+that its rank is that of the weights.
+
+TUPE Sec. 4.4 finds five patterns in the heads of TUPE-A, by eye. The rule here names them by
+numbers. Let w_ij = softmax over j of v_ij, over words only: row and column of [CLS] are left out.
+Averages are over all words i:
+
+    before  mean of the sum of w_ij over j < i      after  the same over j > i
+    near    mean of the sum of w_ij over |j - i| <= r, r = n / 16 for n words, at least 1
+
+    previous            before is at least 3/4 of before + after
+    next                after is at least 3/4 of before + after
+    local               neither, and near is at least twice what equal weights would give
+    global, not local   neither, and near is at most half of what equal weights would give
+    broad               none of these
+
+The thresholds are ours: the paper gives none.
+"""
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from pretrain.analysis.findings import Cell, Findings, Table
-from pretrain.analysis.measures.head_patterns import RULE
-from pretrain.analysis.measures.positions import (
-    PROJECTED,
-    RELATIVE,
-    WHOLE,
-    Head,
-    measure_positions,
-)
+from pretrain.analysis.findings import Findings, Record
 from pretrain.analysis.panels import SMALL, empty_figure, file_name, in_words, set_up
 from pretrain.analysis.subjects import Subject
 from pretrain.config.errors import ConfigError
+from pretrain.model.position_encoding import PositionEncoding
+from pretrain.model.position_tables import ProjectedPositions, RelativeBias
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.html import line_style
 
+Matrices = NDArray[numpy.float64]  # [N, S, S]: heads, queries, keys; or [S, S]
+
+PROJECTED, RELATIVE, WHOLE = "P-term", "B", "v"
+ONE_SIDED, NEAR_TIMES, WORDS_PER_RADIUS = 0.75, 2.0, 16
+RULE = (
+    "Rule, on w = softmax(v) over words, without [CLS]: previous (next) if at least 3/4 of the "
+    "weight off the diagonal is before (after) the query; else local if at least twice, and "
+    "global-not-local if at most half of what equal weights would give lies within {radius} "
+    "positions of the query; else broad."
+)
 MOST_COLUMNS = 4
 HEIGHT_OF_ROW = {2: 4.2, 3: 3.0, 4: 2.5}  # inches, by the number of columns
 HEIGHT_OF_BAR = 0.6
 SHOWN_SHARE = 99.0  # percent of the numbers within the scale of the colours
 SMALLEST_SHOWN = 1e-9  # of the largest singular value: what is smaller is rounding
+SHOWN = (
+    *("run", "head", "pattern", "before", "after", "near_times_uniform"),
+    *("cls_column_mean", "words_mean", "rank_v", "rank_p_term", "rank_b"),
+)
+
+
+class HeadPattern(NamedTuple):
+    """The weights of a head over positions, as shares of 1, and the name that follows."""
+
+    name: str
+    before: float
+    same: float  # on the query's own position
+    after: float
+    near: float
+    near_times: float  # near, in units of what equal weights would give
+    radius: int  # positions
+
+
+class Head(NamedTuple):
+    """What was found of one head.
+
+    Attributes:
+        correlations: v_ij [S, S], added to the scaled scores.
+        pattern: of its weights over words.
+        row_mean: of v_0j, [CLS] to the words: theta_1 in TUPE, without effect.
+        column_mean: of v_i0, the words to [CLS]: theta_2 in TUPE.
+        words_mean: of v_ij, words to words.
+        to_cls: mean weight of [CLS] in softmax of v_i, over the words i.
+        singular_values: descending, by part: v, its P-term (P U^Q)(P U^K)^T / sqrt(2d) and B.
+    """
+
+    correlations: Matrices
+    pattern: HeadPattern
+    row_mean: float
+    column_mean: float
+    words_mean: float
+    to_cls: float
+    singular_values: dict[str, NDArray[numpy.float64]]
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
@@ -35,32 +100,146 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     Raises:
         ConfigError: an encoding has no such bias.
     """
-    patterns: list[tuple[Cell, ...]] = []
-    singular: list[tuple[Cell, ...]] = []
-    tables, figures, captions = {}, {}, []
+    rows, singular, captions = list[Record](), list[Record](), list[str]()
+    tables, figures = dict[str, list[Record]](), dict[str, Figure]()
     for subject in subjects:
-        (step,) = subject.steps
         heads = _heads(subject)
         for number, head in enumerate(heads, 1):
-            patterns.append((subject.label, step, number, *_row(head)))
+            place = {"run": subject.label, "step": subject.steps[0], "head": number}
+            rows.append({**place, **_record(head)})
             singular += [
-                (subject.label, step, number, part, place, float(value))
+                {**place, "part": part, "number": nth, "singular_value": float(value)}
                 for part, values in head.singular_values.items()
-                for place, value in enumerate(values, 1)
+                for nth, value in enumerate(values, 1)
             ]
         name = file_name(subject.label)
-        tables[f"correlations_{name}"] = _correlations_table(heads)
-        caption = _caption(subject, heads)
-        figures[f"positions_{name}"] = draw_positions(heads, caption)
-        captions.append(caption)
-    columns = ("run", "step", "head", *_COLUMNS)
-    tables["heads"] = Table(columns, patterns)
-    tables["singular_values"] = Table(
-        ("run", "step", "head", "part", "number", "singular_value"), singular
+        tables[f"correlations_{name}"] = [
+            {"head": number, "query": query, **{str(j): v for j, v in enumerate(values.tolist())}}
+            for number, head in enumerate(heads, 1)
+            for query, values in enumerate(head.correlations)
+        ]
+        captions.append(
+            f"{in_words([subject], '{0.positions}')}: positional "
+            "correlations v_ij of each head, less the mean of their row, which softmax ignores; "
+            "position 0 is [CLS]. Last panel: singular values of v and of the terms it is made of, "
+            f"over heads the median. {RULE.format(radius=heads[0].pattern.radius)}"
+        )
+        figures[f"positions_{name}"] = draw_positions(heads, captions[-1])
+    tables |= {"heads": rows, "singular_values": singular}
+    return Findings(
+        [{name: row[name] for name in SHOWN} for row in rows], tables, figures, captions
     )
-    shown = [columns.index(name) for name in _SHOWN]
-    short = Table(_SHOWN, [tuple(row[place] for place in shown) for row in patterns])
-    return Findings(short, tables, figures, captions)
+
+
+def _heads(subject: Subject) -> list[Head]:
+    kind = subject.settings.model.positions
+    if not POSITION_ENCODINGS[kind].has_attention_bias:
+        known = [name for name, one in POSITION_ENCODINGS.items() if one.has_attention_bias]
+        raise ConfigError(
+            f"{subject.folder} has model.positions={kind!r}, which adds no bias to the attention "
+            f"that depends on positions alone; analyse runs with one of {', '.join(known)}"
+        )
+    encoding = subject.model(subject.steps[0]).encoder.positions.double()
+    parts = correlation_parts(encoding, subject.settings.data.sequence_length)
+    return [
+        _head({part: matrices[number] for part, matrices in parts.items()})
+        for number in range(len(parts[WHOLE]))
+    ]
+
+
+def _head(parts: dict[str, Matrices]) -> Head:
+    v = parts[WHOLE]
+    return Head(
+        correlations=v,
+        pattern=head_pattern(v),
+        row_mean=float(v[0, 1:].mean()),
+        column_mean=float(v[1:, 0].mean()),
+        words_mean=float(v[1:, 1:].mean()),
+        to_cls=float(softmax(v[1:])[:, 0].mean()),
+        singular_values={
+            part: numpy.linalg.svd(matrix, compute_uv=False).astype(numpy.float64)
+            for part, matrix in parts.items()
+        },
+    )
+
+
+def _record(head: Head) -> Record:
+    pattern = head.pattern
+    ranks = {part: rank(values) for part, values in head.singular_values.items()}
+    return {
+        "pattern": pattern.name,
+        "before": pattern.before,
+        "same": pattern.same,
+        "after": pattern.after,
+        "near": pattern.near,
+        "near_times_uniform": pattern.near_times,
+        "near_radius_positions": pattern.radius,
+        "cls_row_mean": head.row_mean,
+        "cls_column_mean": head.column_mean,
+        "words_mean": head.words_mean,
+        "weight_on_cls_times_uniform": head.to_cls * len(head.correlations),
+        "rank_v": ranks[WHOLE],
+        "rank_p_term": ranks.get(PROJECTED, ""),
+        "rank_b": ranks.get(RELATIVE, ""),
+    }
+
+
+@torch.no_grad()
+def correlation_parts(encoding: PositionEncoding, length: int) -> dict[str, Matrices]:
+    """Return v, and the P-term and B that it is made of, before the reset of [CLS]."""
+    bias_NSS = encoding.attention_bias(length)
+    assert bias_NSS is not None
+    parts = {WHOLE: bias_NSS.double().numpy()}
+    for module in encoding.children():
+        if isinstance(module, ProjectedPositions):
+            query_NRH, key_NRH = module(length)
+            product = query_NRH[:, :length] @ key_NRH[:, :length].transpose(1, 2)
+            parts[PROJECTED] = (product * encoding.score_scale).double().numpy()
+        elif isinstance(module, RelativeBias):
+            parts[RELATIVE] = module(length).double().numpy()
+    return parts
+
+
+def rank(singular_values: NDArray[numpy.float64]) -> int:
+    """Return how many singular values are above rounding, as `numpy.linalg.matrix_rank` does."""
+    epsilon = numpy.finfo(numpy.float64).eps
+    least = singular_values[0] * len(singular_values) * epsilon
+    return int((singular_values > least).sum())
+
+
+def softmax(scores: Matrices) -> Matrices:
+    """Return softmax over the last dimension."""
+    powers = numpy.exp(scores - scores.max(-1, keepdims=True))
+    weights: Matrices = powers / powers.sum(-1, keepdims=True)
+    return weights
+
+
+def head_pattern(correlations: Matrices) -> HeadPattern:
+    """Name the pattern of one head by the rule of this module.
+
+    Args:
+        correlations: v_ij [S, S]; position 0 is [CLS].
+    """
+    weights = softmax(correlations[1:, 1:])
+    n = len(weights)
+    radius = max(1, n // WORDS_PER_RADIUS)
+    place = numpy.arange(n)
+    distance = place[None, :] - place[:, None]
+    is_near = abs(distance) <= radius
+    before, same, after, near = (
+        float((weights * where).sum(1).mean())
+        for where in (distance < 0, distance == 0, distance > 0, is_near)
+    )
+    near_times, one_sided = near / float(is_near.mean()), ONE_SIDED * (before + after)
+    if before >= one_sided > 0:
+        name = "previous"
+    elif after >= one_sided > 0:
+        name = "next"
+    elif near_times >= NEAR_TIMES:
+        name = "local"
+    else:
+        name = "global, not local" if near_times <= 1 / NEAR_TIMES else "broad"
+    return HeadPattern(name, before, same, after, near, near_times, radius)
 
 
 def draw_positions(heads: Sequence[Head], caption: str) -> Figure:
@@ -91,71 +270,13 @@ def draw_positions(heads: Sequence[Head], caption: str) -> Figure:
 def _draw_singular_values(axes: Axes, heads: Sequence[Head]) -> None:
     set_up(axes, "singular values", xlabel="number, descending", ylabel="share of the largest")
     for number, part in enumerate(heads[0].singular_values):
-        shares = [head.singular_values[part] / head.singular_values[part][0] for head in heads]
-        median = numpy.median(shares, axis=0)
+        values = [head.singular_values[part] for head in heads]
+        median = numpy.median([one / one[0] for one in values], axis=0)
         median = median[median > SMALLEST_SHOWN]
-        style = {**line_style(number), "marker": ""}
-        ranks = [head.ranks()[part] for head in heads]
-        label = f"{part}: rank {_range(ranks)}"
-        axes.plot(range(1, len(median) + 1), median, label=label, linewidth=1.4, **style)
+        ranks = sorted({rank(one) for one in values})
+        label = f"{part}: rank {' to '.join(map(str, dict.fromkeys((ranks[0], ranks[-1]))))}"
+        style = {**line_style(number), "marker": "", "linewidth": 1.4}
+        axes.plot(range(1, len(median) + 1), median, label=label, **style)
     axes.set_yscale("log")
     axes.set_xlim(0, len(heads[0].correlations))
     axes.legend(fontsize=6.5, frameon=False)
-
-
-def _range(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _heads(subject: Subject) -> list[Head]:
-    kind = subject.settings.model.positions
-    if not POSITION_ENCODINGS[kind].has_attention_bias:
-        known = [name for name, one in POSITION_ENCODINGS.items() if one.has_attention_bias]
-        raise ConfigError(
-            f"{subject.folder} has model.positions={kind!r}, which adds no bias to the attention "
-            f"that depends on positions alone; analyse runs with one of {', '.join(known)}"
-        )
-    encoding = subject.model(subject.steps[0]).encoder.positions
-    return measure_positions(encoding, subject.settings.data.sequence_length)
-
-
-_COLUMNS = (
-    *("pattern", "before", "same", "after", "near", "near_times_uniform", "near_radius_positions"),
-    *("cls_row_mean", "cls_column_mean", "words_mean", "weight_on_cls_times_uniform"),
-    *("rank_v", "rank_p_term", "rank_b"),
-)
-_SHOWN = (
-    *("run", "head", "pattern", "before", "after", "near_times_uniform"),
-    *("cls_column_mean", "words_mean", "rank_v", "rank_p_term", "rank_b"),
-)
-
-
-def _row(head: Head) -> tuple[Cell, ...]:
-    ranks: dict[str, Cell] = {**head.ranks()}
-    return (
-        *head.pattern,
-        *(head.row_mean, head.column_mean, head.words_mean),
-        head.to_cls * len(head.correlations),
-        *(ranks.get(part, "") for part in (WHOLE, PROJECTED, RELATIVE)),
-    )
-
-
-def _correlations_table(heads: Sequence[Head]) -> Table:
-    """Return v_ij: a row per head and query i, a column per key j."""
-    length = len(heads[0].correlations)
-    rows: list[tuple[Cell, ...]] = [
-        (number, query, *values.tolist())
-        for number, head in enumerate(heads, 1)
-        for query, values in enumerate(head.correlations)
-    ]
-    return Table(("head", "query", *map(str, range(length))), rows)
-
-
-def _caption(subject: Subject, heads: Sequence[Head]) -> str:
-    return (
-        f"{in_words([subject], '{0.positions}')}: positional "
-        "correlations v_ij of each head, less the mean of their row, which softmax ignores; "
-        "position 0 is [CLS]. Last panel: singular values of v and of the terms it is made of, "
-        f"over heads the median. {RULE.format(radius=heads[0].pattern.radius)}"
-    )

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from data_prep.files.progress_bar import Bar, progress_bar
+from data_prep.files.progress_bar import progress_bar
 from data_prep.masking import IGNORED
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import read_manifest
@@ -122,25 +122,17 @@ def read_subjects(folders: Sequence[Path], scope: Scope) -> list[Subject]:
 def measured_at_steps(
     stage: str,
     subjects: Sequence[Subject],
-    measure: Callable[[Objective, Sequence[MaskedBatch], Bar], Measure],
+    measure: Callable[[Objective, Sequence[MaskedBatch]], Measure],
 ) -> dict[str, dict[int, Measure]]:
-    """Return what is measured of each run at each of its steps, and show the progress.
-
-    Args:
-        stage: name of the analysis.
-        subjects: the runs.
-        measure: of a model, on rows; gives the bar one unit per row.
-    """
-    batches = {subject.label: subject.batches() for subject in subjects}
-    total = sum(len(subject.steps) * num_rows(batches[subject.label]) for subject in subjects)
-    with progress_bar(stage, total, "row") as bar:
-        return {
-            subject.label: {
-                step: measure(subject.model(step), batches[subject.label], bar)
-                for step in subject.steps
-            }
-            for subject in subjects
-        }
+    """Return what `measure` finds of each run at each of its steps, and show the progress."""
+    found: dict[str, dict[int, Measure]] = {}
+    with progress_bar(stage, sum(len(subject.steps) for subject in subjects), "model") as bar:
+        for subject in subjects:
+            batches, of_run = subject.batches(), found.setdefault(subject.label, {})
+            for step in subject.steps:
+                of_run[step] = measure(subject.model(step), batches)
+                bar.update(1)
+    return found
 
 
 def few_checkpoints(subjects: Sequence[Subject]) -> list[str]:
@@ -156,11 +148,6 @@ def few_checkpoints(subjects: Sequence[Subject]) -> list[str]:
 def num_predictions(batches: Sequence[MaskedBatch]) -> int:
     """Return the number of predicted tokens of all batches."""
     return sum(batch.num_predictions() for batch in batches)
-
-
-def num_rows(batches: Sequence[MaskedBatch]) -> int:
-    """Return the number of rows of all batches, filled ones too."""
-    return sum(len(batch.ids_BS) for batch in batches)
 
 
 @contextlib.contextmanager

@@ -1,17 +1,31 @@
-"""The analysis `terms`: the table and the picture of measures/terms.py."""
+"""The share of each correlation of TUPE Eq. 6 in the scores of encoders that add p to the words.
+
+Eq. 6 expands a score of the first block, ((w_i + p_i) W^Q)((w_j + p_j) W^K)^T / sqrt(d), into
+word-word, word-position, position-word and position-position; the query is named first. A norm and
+biases stand between the sum and the score, so a fifth term remains, "constant": what has biases in
+the query or in the key. BERT-R has b_{j-i} besides. What is the same for all keys of a query is
+left out: softmax ignores it.
+
+The parts are exact. The input of the block is the sum of a word's and a position's vector after
+one LayerNorm (two for PreLN), and for a given token a LayerNorm is linear: with the mean and the
+standard deviation of the whole sum, each summand is centred and scaled by itself. What the biases
+of the norms add is the constant. Deeper blocks mix words and positions: Eq. 6 is not defined there.
+
+The size of a term is its variance over the keys of a query, mean over rows and queries. Its share
+is that of the sum of the variances of all terms.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from matplotlib.axes import Axes
+import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
+from torch import Tensor, nn
 
-from pretrain.analysis.findings import Cell, Findings, Table
-from pretrain.analysis.measures.terms import TERMS, HeadTerms, Measured, measure_terms
+from pretrain.analysis.findings import Findings, Record
 from pretrain.analysis.panels import (
-    MOST_TICKS,
     PANEL_HEIGHT,
     SMALL,
     empty_figure,
@@ -19,24 +33,57 @@ from pretrain.analysis.panels import (
     rows_of_panels,
     set_up,
 )
-from pretrain.analysis.subjects import Subject, measured_at_steps
+from pretrain.analysis.subjects import Subject, encoder_inputs, measured_at_steps
 from pretrain.config.errors import ConfigError
+from pretrain.data.batches import MaskedBatch
+from pretrain.model.attention import Attention
+from pretrain.model.blocks import Block
+from pretrain.model.encoder import Encoder
+from pretrain.model.objectives.objective import Objective
 from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
-from pretrain.reports.html import COLOURS, INK, PAPER
+from pretrain.reports.html import COLOURS, INK
 
+TERMS = (
+    *("word-word", "word-position", "position-word", "position-position"),
+    *("constant", "relative"),
+)
 LEGEND = 0.4  # inches
 # Of the terms in their order; hatches distinguish them in black and white too.
 FACES = (COLOURS[5], COLOURS[4], COLOURS[3], "#8fd1bd", "#cccccc", "#ffffff")
 HATCHES = ("", "///", "\\\\\\", "", "...", "xxx")
-FEWEST = 0.06  # share that has room for its number
-MOST_NUMBERED = 6  # bars in a panel with numbers in them
 CAPTION = (
-    "{runs}, on held-out sequences: shares of the terms of the attention scores (TUPE Eq. 6; the "
-    "query is named first), by their variance over the keys of a query. Constant: with "
-    "biases in the query or the key. Left: heads of the first block, exact. Right: mean over "
-    "the heads of each block; deeper blocks mix words and positions, and position is there the "
-    "mean input at a position, word the rest."
+    "{runs}, on held-out sequences: shares of the terms of the attention scores of the first block "
+    "(TUPE Eq. 6; the query is named first), by their variance over the keys of a query. Constant: "
+    "with biases in the query or the key."
 )
+
+
+class Parts(NamedTuple):
+    """Three vectors whose sum is the input of an attention; each broadcasts to [B, S, D]."""
+
+    word: Tensor
+    position: Tensor
+    constant: Tensor
+
+
+class HeadTerms(NamedTuple):
+    """The terms of a head, in the order of TERMS; `relative` is 0 without b_{j-i}.
+
+    Attributes:
+        variances: over keys, mean over rows and queries, in squared units of a score.
+        with_sum: covariances with the sum of all terms, which add up to its variance.
+    """
+
+    variances: list[float]
+    with_sum: list[float]
+
+    def shares(self) -> list[float]:
+        """Return the variances as shares of their sum."""
+        return [one / sum(self.variances) for one in self.variances]
+
+    def shares_of_sum(self) -> list[float]:
+        """Return the covariances as shares of the variance of the sum; they can be negative."""
+        return [one / sum(self.with_sum) for one in self.with_sum]
 
 
 def findings(subjects: Sequence[Subject]) -> Findings:
@@ -45,33 +92,129 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     Raises:
         ConfigError: an encoding does not add positions to the words.
     """
+    known = [name for name, one in POSITION_ENCODINGS.items() if issubclass(one, BertAbsolute)]
     for subject in subjects:
-        _refuse_other_encodings(subject)
-    at_steps = measured_at_steps("terms", subjects, measure_terms)
-    measured = {run: blocks for run, found in at_steps.items() for blocks in found.values()}
-    steps = {subject.label: subject.steps[0] for subject in subjects}
+        if (kind := subject.settings.model.positions) not in known:
+            raise ConfigError(
+                f"{subject.folder} has model.positions={kind!r}, which does not add positions to "
+                "the words, so that its scores have no such terms (TUPE Eq. 6); analyse runs with "
+                f"one of {', '.join(known)}"
+            )
+    measured = measured_at_steps("terms", subjects, measure_terms)
     caption = CAPTION.format(runs=in_words(subjects, "{0.positions}"))
-    figures = {"terms": draw_terms(measured, caption)}
-    return Findings(_short(measured), {"terms": _table(measured, steps)}, figures, [caption])
+    table, shown = list[Record](), list[Record]()
+    for run, steps in measured.items():
+        for step, heads in steps.items():
+            for head, found in enumerate(heads, 1):
+                columns = {
+                    "term": TERMS,
+                    "variance_over_keys": found.variances,
+                    "share_of_variances": found.shares(),
+                    "share_of_score_variance": found.shares_of_sum(),
+                }
+                place = {"run": run, "step": step, "block": 1, "head": head}
+                rows = zip(*columns.values(), strict=True)
+                table += [{**place, **dict(zip(columns, row, strict=True))} for row in rows]
+                shares = zip(TERMS, found.shares(), strict=True)
+                texts = {term: f"{share:.1%}" for term, share in shares}
+                shown.append({"run": run, "head of block 1": head, **texts})
+    newest = {run: heads for run, steps in measured.items() for heads in steps.values()}
+    return Findings(shown, {"terms": table}, {"terms": draw_terms(newest, caption)}, [caption])
 
 
-def draw_terms(measured: Measured, caption: str) -> Figure:
-    """Draw a row per run: the heads of its first block, and the means over heads of all blocks."""
+@torch.no_grad()
+def measure_terms(model: Objective, batches: Sequence[MaskedBatch]) -> list[HeadTerms]:
+    """Return the terms of each head of the first block.
+
+    Args:
+        model: in evaluation mode, with an encoding that adds positions to the words.
+        batches: of rows; rows that fill the last batch are left out.
+    """
+    encoder = model.encoder
+    first = encoder.blocks[0]
+    assert isinstance(first, Block)
+    sums_N2T, rows = torch.zeros(()), 0
+    for batch in batches:
+        ids_BS = encoder_inputs(model, batch)
+        relative_NSS = encoder.positions.attention_bias(ids_BS.shape[1])
+        terms = centred_terms(first.attention, first_parts(encoder, ids_BS), relative_NSS)
+        sums_N2T = sums_N2T + _products(terms).sum(0)
+        rows += len(ids_BS)
+    return [HeadTerms(*head.tolist()) for head in (sums_N2T / rows).unbind()]
+
+
+def first_parts(encoder: Encoder, ids_BS: Tensor) -> Parts:
+    """Return the parts of the first block's input, for an encoding that adds p to the words."""
+    assert isinstance(encoder.positions, BertAbsolute)
+    position_SD = encoder.positions.position_embeddings.weight[: ids_BS.shape[1]]
+    nothing = torch.zeros_like(position_SD[0])
+    parts = Parts(encoder.token_embeddings(ids_BS), position_SD, nothing)
+    first = encoder.blocks[0]
+    assert isinstance(first, Block)
+    parts = _normalised(parts, encoder.embedding_norm)
+    return _normalised(parts, first.attention_norm) if first.norm_first else parts
+
+
+def _normalised(parts: Parts, norm: nn.LayerNorm) -> Parts:
+    """Return the parts of a LayerNorm's output, given those of its input."""
+    variance = sum(parts).var(-1, correction=0, keepdim=True)  # type: ignore[union-attr]
+    scale = norm.weight * (variance + norm.eps).rsqrt()
+    word, position, constant = ((part - part.mean(-1, keepdim=True)) * scale for part in parts)
+    return Parts(word, position, constant + norm.bias)
+
+
+def centred_terms(attention: Attention, parts: Parts, relative_NSS: Tensor | None) -> list[Tensor]:
+    """Return the terms of the scores, each less its mean over the keys; they broadcast to BNSS."""
+    width = attention.query_key_value.in_features
+    query_DD, key_DD, _ = attention.query_key_value.weight.view(3, width, width)
+    bias_D = attention.query_key_value.bias[:width]
+
+    def heads(projected: Tensor) -> Tensor:
+        return projected.view(*projected.shape[:-1], attention.num_heads, -1).transpose(-3, -2)
+
+    def keys(part: Tensor) -> Tensor:
+        key = heads(part @ key_DD.T)
+        return key - key.mean(-2, keepdim=True)
+
+    word, position, constant = (part.expand_as(parts.word) for part in parts)
+    queries = [heads(part @ query_DD.T) for part in (word, position)]
+    words, positions, constants = (keys(part) for part in (word, position, constant))
+    pairs = [(query, key) for query in queries for key in (words, positions)]
+    terms = [query @ key.transpose(-1, -2) * attention.score_scale for query, key in pairs]
+    constant_query = heads(constant @ query_DD.T + bias_D)
+    with_constant = constant_query @ (words + positions + constants).transpose(-1, -2)
+    from_rest = (queries[0] + queries[1]) @ constants.transpose(-1, -2)
+    terms.append((with_constant + from_rest) * attention.score_scale)
+    none = torch.zeros(())
+    relative = none if relative_NSS is None else relative_NSS - relative_NSS.mean(-1, keepdim=True)
+    return [*terms, relative.expand_as(terms[0])]
+
+
+def _products(terms: Sequence[Tensor]) -> Tensor:
+    """Return [B, N, 2, T]: variances of terms and covariances with their sum, mean over queries."""
+    whole = sum(terms)
+    variances = [term.square().mean((-1, -2), dtype=torch.float64) for term in terms]
+    with_sum = [(term * whole).mean((-1, -2), dtype=torch.float64) for term in terms]
+    return torch.stack([torch.stack(variances, -1), torch.stack(with_sum, -1)], -2)
+
+
+def draw_terms(measured: dict[str, list[HeadTerms]], caption: str) -> Figure:
+    """Draw a panel per run: the shares of the terms in each head."""
     figure = empty_figure(caption, height=len(measured) * PANEL_HEIGHT + LEGEND)
-    rows = rows_of_panels(figure, [2] * len(measured))
-    for (run, blocks), (first, all_blocks) in zip(measured.items(), rows, strict=True):
-        label = "share of the variances"
-        set_up(first, f"{run}: block 1", xlabel="head", ylabel=label)
-        set_up(all_blocks, f"{run}: all blocks", xlabel="block", ylabel=label)
-        _draw_bars(first, [head.shares() for head in blocks[0]])
-        _draw_bars(all_blocks, [_mean_shares(heads) for heads in blocks])
-    used = [
-        number
-        for number in range(len(TERMS))
-        if any(_mean_shares(blocks[0])[number] > 0 for blocks in measured.values())
-    ]
+    panels, used = rows_of_panels(figure, [1] * len(measured)), set[int]()
+    for (run, heads), (axes,) in zip(measured.items(), panels, strict=True):
+        set_up(axes, f"{run}: block 1", xlabel="head", ylabel="share of the variances")
+        places, below = range(1, len(heads) + 1), [0.0] * len(heads)
+        for number, shares in enumerate(zip(*(head.shares() for head in heads), strict=True)):
+            axes.bar(places, shares, bottom=below, width=0.7, linewidth=0.6, **_style(number))
+            below = [one + share for one, share in zip(below, shares, strict=True)]
+            used |= {number} if any(shares) else set()
+        axes.set_axisbelow(True)
+        axes.set_ylim(0, 1)
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.set_xticks(places)
     figure.legend(
-        handles=[Patch(label=TERMS[number], **_style(number)) for number in used],
+        handles=[Patch(label=TERMS[number], **_style(number)) for number in sorted(used)],
         loc="outside upper center",
         ncols=len(used),
         fontsize=SMALL,
@@ -80,60 +223,5 @@ def draw_terms(measured: Measured, caption: str) -> Figure:
     return figure
 
 
-def _draw_bars(axes: Axes, bars: Sequence[Sequence[float]]) -> None:
-    places = range(1, len(bars) + 1)
-    below = [0.0] * len(bars)
-    for number, shares in enumerate(zip(*bars, strict=True)):
-        axes.bar(places, shares, bottom=below, width=0.7, linewidth=0.6, **_style(number))
-        if len(bars) <= MOST_NUMBERED:
-            for place, share, bottom in zip(places, shares, below, strict=True):
-                if share >= FEWEST:
-                    middle = (place, bottom + share / 2)
-                    text = axes.text(*middle, f"{share:.0%}", ha="center", va="center", fontsize=7)
-                    text.set_bbox({"facecolor": PAPER, "edgecolor": "none", "pad": 1, "alpha": 0.8})
-        below = [one + share for one, share in zip(below, shares, strict=True)]
-    axes.set_axisbelow(True)
-    axes.set_ylim(0, 1)
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.set_xticks(places if len(bars) <= 2 * MOST_TICKS else places[:: len(bars) // MOST_TICKS])
-
-
 def _style(number: int) -> dict[str, Any]:
     return {"facecolor": FACES[number], "hatch": HATCHES[number], "edgecolor": INK}
-
-
-def _mean_shares(heads: Sequence[HeadTerms]) -> list[float]:
-    shares = [head.shares() for head in heads]
-    return [sum(column) / len(heads) for column in zip(*shares, strict=True)]
-
-
-def _refuse_other_encodings(subject: Subject) -> None:
-    kind = subject.settings.model.positions
-    if not issubclass(POSITION_ENCODINGS[kind], BertAbsolute):
-        known = [name for name, one in POSITION_ENCODINGS.items() if issubclass(one, BertAbsolute)]
-        raise ConfigError(
-            f"{subject.folder} has model.positions={kind!r}, which does not add positions to the "
-            "words, so that its scores have no such terms (TUPE Eq. 6); analyse runs with one of "
-            f"{', '.join(known)}"
-        )
-
-
-def _table(measured: Measured, steps: dict[str, int]) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (run, steps[run], block, head, *row)
-        for run, blocks in measured.items()
-        for block, heads in enumerate(blocks, 1)
-        for head, found in enumerate(heads, 1)
-        for row in zip(TERMS, found.variances, found.shares(), found.shares_of_sum(), strict=True)
-    ]
-    columns = ("term", "variance_over_keys", "share_of_variances", "share_of_score_variance")
-    return Table(("run", "step", "block", "head", *columns), rows)
-
-
-def _short(measured: Measured) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (run, head, *(f"{share:.1%}" for share in found.shares()))
-        for run, blocks in measured.items()
-        for head, found in enumerate(blocks[0], 1)
-    ]
-    return Table(("run", "head of block 1", *TERMS), rows)

@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Analyse the runs, write the files, and print a short table."""
     name, analysis = arguments.name, _chosen(arguments)
     # Imported late: torch and Matplotlib take seconds.
-    from pretrain.analysis.findings import shown_cells, write_findings
+    from pretrain.analysis.findings import write_findings, written
     from pretrain.analysis.subjects import Scope, few_checkpoints, read_subjects
     from pretrain.reports.report_folder import ReportFolder
     from pretrain.reports.table import Table
@@ -59,8 +59,7 @@ def main(arguments: argparse.Namespace) -> None:
     found = importlib.import_module(analysis.module).findings(subjects)
     write_findings(found, folder)
     width = terminal_width()
-    shown = [dict(zip(found.shown.columns, row, strict=True)) for row in shown_cells(found.shown)]
-    print(Table(name, shown).as_text(width))
+    print(Table(name, written(found.shown)).as_text(width))
     notes = few_checkpoints(subjects) if analysis.over_training else []
     for note in notes:
         print(f"\n{paragraph(note, width, first='note: ', rest='      ')}")

@@ -37,22 +37,14 @@ def batches(*numbers_of_rows, filled=0):
     return made
 
 
-def states_and_loss(model, made, *, replaced=None):
-    """Return x_0 .. x_L of all rows at once, and the mean loss, by a plain forward pass.
-
-    Args:
-        model: of `small_model`.
-        made: batches.
-        replaced: (l, x_l) to compute with instead of the state after block l.
-    """
+def states_and_loss(model, made):
+    """Return x_0 .. x_L of all rows at once, and the mean loss, by a plain forward pass."""
     encoder = model.encoder
     ids = torch.cat([batch.ids_BS for batch in made])
     x = encoder.embedding_norm(encoder.positions.add_to_embeddings(encoder.token_embeddings(ids)))
     terms = encoder.positions.terms(ids.shape[1], device="cpu")
     states = [x]
     for block in encoder.blocks:
-        if replaced is not None and replaced[0] == len(states) - 1:
-            states[-1] = replaced[1]
         states.append(block(states[-1], terms))
     last = states[-1] if encoder.final_norm is None else encoder.final_norm(states[-1])
     labels = torch.full(ids.shape, IGNORED)

@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from pretrain.analysis.measures.layers import mean_ratio, measure_layers
+from pretrain.analysis.layers import mean_ratio, measure_layers
 from tests.pretrain.analysis.small_models import LENGTH, batches, small_model, states_and_loss
 
 
@@ -44,11 +44,11 @@ def test_distance_cosine_and_means_equal_a_loop_over_tokens(norm):
 def test_vectors_of_mean_zero_stay_below_the_mark_nineteen_times_in_twenty():
     generator = numpy.random.default_rng(0)
     below = 0
-    for _ in range(200):
+    for _ in range(60):
         vectors = generator.normal(size=(40, 8))
         found = mean_ratio(vectors, numpy.linalg.norm(vectors, axis=1))
         below += found.ratio <= found.zero_mean
-    assert 180 <= below <= 199  # 190 expected, with a standard deviation of 3
+    assert 53 <= below <= 60  # 57 expected, with a standard deviation of 1.7
 
 
 def test_the_interval_of_a_clear_mean_holds_it_and_excludes_zero():
@@ -56,12 +56,12 @@ def test_the_interval_of_a_clear_mean_holds_it_and_excludes_zero():
     many = generator.normal(size=(200_000, 8)) + 2.0
     expected = numpy.linalg.norm(many.mean(0)) / numpy.linalg.norm(many, axis=1).mean()
     inside = 0
-    for _ in range(100):
+    for _ in range(40):
         vectors = generator.normal(size=(60, 8)) + 2.0
         found = mean_ratio(vectors, numpy.linalg.norm(vectors, axis=1))
         assert found.low > found.zero_mean
         inside += found.low <= expected <= found.high
-    assert inside >= 85
+    assert inside >= 34
 
 
 def test_one_direction_alone_has_the_ratio_one():

@@ -5,8 +5,7 @@ import math
 import numpy
 import pytest
 
-from pretrain.analysis.measures.head_patterns import head_pattern
-from pretrain.analysis.measures.positions import correlation_parts, rank
+from pretrain.analysis.positions import correlation_parts, head_pattern, rank
 from pretrain.model.positions import POSITION_ENCODINGS
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 

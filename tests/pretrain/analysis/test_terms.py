@@ -6,8 +6,8 @@ import numpy
 import pytest
 import torch
 
-from pretrain.analysis.measures.input_parts import attention_inputs, first_parts
-from pretrain.analysis.measures.terms import TERMS, measure_terms
+from pretrain.analysis.subjects import inputs_of
+from pretrain.analysis.terms import TERMS, first_parts, measure_terms
 from tests.pretrain.analysis.small_models import LENGTH, batches, small_model
 
 HEADS, WIDTH = 2, 16  # of tiny_cpu
@@ -33,7 +33,9 @@ def scores_by_hand(model, x, y, head):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_parts_of_the_first_input_add_up_to_it_and_are_linear(norm):
     model, (batch,) = small_model("--model.norm", norm, "--model.positions", "bert-a"), batches(3)
-    ids, inputs = attention_inputs(model, batch)
+    ids = batch.ids_BS
+    with inputs_of([model.encoder.blocks[0].attention]) as inputs:
+        model.encoder(ids)
     parts = first_parts(model.encoder, ids)
     assert torch.allclose(sum(parts), inputs[0], atol=1e-12)
     # By hand, for one token: norms are linear once mean and deviation of the sum are known.
@@ -62,7 +64,7 @@ def test_terms_of_the_first_block_equal_loops_over_queries_and_keys(positions, n
     words = ("--model.norm", norm, "--model.positions", positions)
     model, made = small_model(*words), batches(2, 2, filled=1)
     with torch.no_grad():
-        found = measure_terms(model, made)[0]
+        found = measure_terms(model, made)
         for head in range(HEADS):
             sums = numpy.zeros(len(TERMS))
             of_sum = 0.0
@@ -97,27 +99,10 @@ def test_terms_of_the_first_block_equal_loops_over_queries_and_keys(positions, n
             assert sum(found[head].shares_of_sum()) == pytest.approx(1)
 
 
-def test_the_sum_of_the_terms_has_the_variance_of_the_model_s_own_scores_in_every_block():
-    model, made = small_model("--model.norm", "pre", "--model.positions", "bert-r"), batches(4)
-    found = measure_terms(model, made)
-    _, inputs = attention_inputs(model, made[0])
-    with torch.no_grad():
-        bias = model.encoder.positions.attention_bias(LENGTH)
-        for block, x in enumerate(inputs):
-            projected = model.encoder.blocks[block].attention.query_key_value(x)
-            query, key = projected.view(4, LENGTH, 3, HEADS, WIDTH)[:, :, :2].unbind(2)
-            scores = (
-                torch.einsum("binh,bjnh->bnij", query, key) * model.encoder.positions.score_scale
-            )
-            expected = (scores + bias).var(-1, correction=0).mean((0, 2))
-            sums = [sum(head.with_sum) for head in found[block]]
-            assert sums == pytest.approx(expected.tolist(), rel=1e-5)
-
-
 def test_an_encoder_without_positions_has_none_in_its_scores():
     model = small_model("--model.positions", "bert-a")
     with torch.no_grad():
         model.encoder.positions.position_embeddings.weight.zero_()
-    for head in measure_terms(model, batches(3))[0]:
+    for head in measure_terms(model, batches(3)):
         assert head.variances[1:4] == pytest.approx([0, 0, 0], abs=1e-20)
         assert head.variances[0] > 0

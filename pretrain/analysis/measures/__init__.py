@@ -1,1 +1,0 @@
-"""What the analyses measure: models and rows in, numbers out."""
