@@ -10,11 +10,7 @@ from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
-from pretrain.convert.initial_weights import (
-    loaded_weights,
-    set_bias_to_frequencies,
-    weights_for,
-)
+from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.batches import (
     HeldOutBatches,
     MaskedBatch,
@@ -75,11 +71,7 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
         torch.default_generator.manual_seed(chosen.seed)
         model = build_objective(chosen.model, chosen.objective, chosen.electra)
-    if chosen.initial_weights is not None:
-        pretrained = weights_for(chosen, chosen.initial_weights)
-        model.load_state_dict(loaded_weights(pretrained, chosen, model))
-    elif chosen.model.output_bias == "frequencies":
-        set_bias_to_frequencies(model, open_data(chosen), chosen.model.vocabulary_size)
+    load_initial_weights(model, chosen)
     return model
 
 

@@ -16,7 +16,6 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from torch import Tensor
 
@@ -42,12 +41,10 @@ from pretrain.convert.exports.hf_format import (
     write_model,
 )
 from pretrain.convert.exports.hf_writer import write_tokenizer
-from pretrain.convert.hf_names import BERT, StockModel, from_stock, to_stock
+from pretrain.convert.hf_names import BERT, StockModel, from_stock
 from pretrain.convert.pretrained import Pretrained
-from pretrain.convert.stored_weights import WEIGHTS_FILE, stored_weights
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.convert.weight_checks import check_names, check_shapes
-from pretrain.model.shapes import shapes_only
+from pretrain.convert.weights import WEIGHTS_FILE, check_weights, in_fp32, stored_weights
 
 MODEL_FOLDER = "model"  # in the folder of a trial
 OUTPUT_FOLDER = "trained_output"
@@ -289,21 +286,13 @@ def read_model(folder: Path) -> KeptModel:
     """
     record, place = read_record(folder), str(folder / WEIGHTS_FILE)
     stored, trained = stored_weights(folder), stored_weights(folder / OUTPUT_FOLDER)
-    with shapes_only():
-        expected = TaskModel(record.model, record.target.num_outputs).state_dict()
-    stock, named = record.stock, expected
     if (folder / FORMER_RECORD_FILE).is_file():
-        stock = None
         stored = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in stored.items()}
-    if stock is not None:
-        named = to_stock(expected, stock, record.model.num_layers)
-        named[stock.token_types] = torch.empty(2, record.model.width, device="meta")
-    check_names(stored, named, place=f"{place}, of its record,")
-    check_shapes(stored, named, named, place=place)
-    weights = stored if stock is None else from_stock(stored, stock, record.model.num_layers)
-    weights = {name: tensor.float() for name, tensor in weights.items()} | trained
-    check_names(weights, expected, place=place)
-    check_shapes(weights, expected, expected, place=place)
+    elif record.stock is not None:
+        stored = from_stock(stored, record.stock, record.model.num_layers, folder)
+    num_outputs = record.target.num_outputs
+    weights = in_fp32(stored) | trained
+    check_weights(weights, lambda: TaskModel(record.model, num_outputs), place=place)
     text_encoder = stored_text_encoder(
         folder / TOKENIZER_FILE, record.tokenizer, record.vocabulary, fix=REPEAT
     )

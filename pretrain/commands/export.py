@@ -24,8 +24,8 @@ def main(arguments: argparse.Namespace) -> None:
     """Export a run; print the folder and the largest difference to the trainer."""
     # Imported late: torch takes seconds.
     from pretrain.convert.exports.export import export, run_of
-    from pretrain.convert.exports.hf_format import stock_model
     from pretrain.convert.exports.model_card import CARD_FILE
+    from pretrain.convert.hf_names import stock_model
     from pretrain.convert.pretrained import load_pretrained
 
     run = run_of(arguments.run)

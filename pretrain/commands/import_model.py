@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Read the model, check it, write it, and print what to do next."""
     # Imported late: torch takes seconds.
+    from pretrain.convert.external.fairseq_tupe import TokenizerFiles
     from pretrain.convert.external.import_model import import_model
-    from pretrain.convert.external.loader import TokenizerFiles
 
     files = TokenizerFiles(arguments.dictionary, arguments.bpe_codes, arguments.tokenizer)
     import_model(arguments.place, arguments.to, files)

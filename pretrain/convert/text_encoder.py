@@ -4,13 +4,16 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from data_prep.shards.manifest import TokenizerRecord
+from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
 from data_prep.text.moses import moses_words
+from data_prep.tokenizer.describe import SpecialNames, record_of
 
 MASK = "[MASK]"  # in the user's text, whatever the name in the tokenizer
 # Texts that differ between tokenizers of one vocabulary that lowercase, strip accents or split
@@ -90,6 +93,26 @@ class TextEncoder:
             joint + text if text else text, add_special_tokens=False
         ).ids
         return ids
+
+
+def text_encoder_of(
+    tokenizer: Tokenizer, names: SpecialNames, *, moses: str | None = None
+) -> TextEncoder:
+    """Return the text encoder of an external tokenizer.
+
+    Args:
+        tokenizer: in the state in which it is used.
+        names: of special tokens with unusual names.
+        moses: language of the Moses steps before it; None: no such steps.
+
+    Raises:
+        TokenizerError: a special token is missing, or sentences cannot be joined.
+    """
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / TOKENIZER_FILE
+        tokenizer.save(str(file))
+        record = record_of(tokenizer, file, kind="loaded", moses=moses, names=names)
+    return TextEncoder(tokenizer, record)
 
 
 def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:

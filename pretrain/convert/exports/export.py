@@ -19,7 +19,7 @@ from pretrain.convert.exports.in_transformers import (
     sentence_rows,
 )
 from pretrain.convert.exports.model_card import write_card
-from pretrain.convert.pretrained import Pretrained, token_logits
+from pretrain.convert.model import Pretrained, token_logits
 
 
 def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:

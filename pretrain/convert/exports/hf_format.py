@@ -9,9 +9,8 @@ model.safetensors    of a `BertForMaskedLM` or an `ElectraForPreTraining`, or of
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import save_file
 from torch import Tensor
@@ -34,12 +33,16 @@ from pretrain.convert.hf_names import (
     ELECTRA,
     STOCK_MODELS,
     StockModel,
+    check_understood,
+    from_stock,
+    stock_model,
     to_stock,
 )
-from pretrain.convert.stock_weights import check_understood, weights_from_stock
-from pretrain.convert.stored_weights import WEIGHTS_FILE, stored_weights, weight_files
+from pretrain.convert.model import Pretrained
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.convert.weight_checks import BEFORE_FINE_TUNING, check_weights
+from pretrain.convert.weights import WEIGHTS_FILE, in_fp32, stored_weights, weight_files
+from pretrain.model.position_encoding import PositionEncoding
+from pretrain.model.positions import POSITION_ENCODINGS
 
 CONFIG_FILE = "config.json"
 OWN_CODE = Path(__file__).parent / "hf_code"
@@ -53,11 +56,11 @@ CODE_FILES = {  # name in the export -> file
     )
 }
 # Of which the code has a class.
-TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
+TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 # How the trainer's files are named.
 TRAINERS_IMPORT, EXPORTS_IMPORT = "from pretrain.model.", "from ."
-RECORD = "tupelo"  # entry of config.json; transformers keeps unknown entries
+TYPE, RECORD = "model_type", "tupelo"  # entries of config.json; transformers keeps unknown entries
 
 # Field of ModelSettings -> name in config.json, for BERT, for ELECTRA, and for TupeloConfig.
 BERT_FIELDS = {
@@ -91,21 +94,6 @@ class ExportRecord(BaseModel):
     objective: str = DEFAULT_OBJECTIVE
 
 
-class Exported(NamedTuple):
-    """An exported model that was read back."""
-
-    model: ModelSettings
-    weights: dict[str, Tensor]
-    text_encoder: TextEncoder
-    record: ExportRecord
-
-
-def stock_model(model: ModelSettings, objective: str) -> StockModel | None:
-    """Return the model of transformers that is the same; None: it has none."""
-    is_stock = model.positions == "bert-a" and model.norm == "post"
-    return STOCK_MODELS.get(objective) if is_stock else None
-
-
 def own_class(objective: str) -> tuple[str, str]:
     """Return the class of transformers' Auto classes that loads our own code, and our class."""
     if objective == REPLACED_TOKEN_DETECTION:
@@ -130,7 +118,6 @@ def write_model(
     save_text(folder / CONFIG_FILE, json.dumps(content, indent=2) + "\n")
     if stock is not None:
         weights = to_stock(weights, stock, content["num_hidden_layers"])
-        weights[stock.token_types] = torch.zeros(2, content["hidden_size"])
     else:
         write_code(folder)
     save_weights(folder / WEIGHTS_FILE, weights)
@@ -192,7 +179,7 @@ def is_export(folder: Path) -> bool:
     return file.is_file() and RECORD in read_json_object(file)
 
 
-def read_export(folder: Path) -> Exported:
+def read_export(folder: Path) -> Pretrained:
     """Read an exported model, also one that transformers has saved again.
 
     Raises:
@@ -200,29 +187,29 @@ def read_export(folder: Path) -> Exported:
             that of another model.
         TokenizerError: the tokenizer is missing or damaged.
     """
-    content = read_json_object(folder / CONFIG_FILE)
-    stock = next(
-        (kind for kind in STOCK_MODELS.values() if kind.model_type == content.get("model_type")),
-        None,
-    )
-    if stock is not None:
-        check_understood(content, folder / CONFIG_FILE)
-    model, record = _configured(content, stock, place=folder / CONFIG_FILE)
+    file = folder / CONFIG_FILE
+    content = read_json_object(file)
+    kind = next((one for one in STOCK_MODELS.values() if one.model_type == content.get(TYPE)), None)
+    if kind is not None:
+        check_understood(content, file)
+    model, record = _configured(content, kind, place=file)
     if not weight_files(folder):
         raise ConfigError(f"{folder / WEIGHTS_FILE} is missing; export again")
     weights = stored_weights(folder)
-    if stock is None:
-        check_weights(weights, model, place=str(folder), objective=record.objective)
-    else:
-        weights = weights_from_stock(weights, stock, model, folder, instead=BEFORE_FINE_TUNING)
-    return Exported(
+    if kind is not None:
+        weights = from_stock(weights, kind, model.num_layers, folder)
+    return Pretrained(
         model=model,
-        weights={name: tensor.float() for name, tensor in weights.items()},
+        weights=in_fp32(weights),
         text_encoder=stored_text_encoder(
             folder / TOKENIZER_FILE, record.tokenizer, record.vocabulary, fix="export again"
         ),
-        record=record,
-    )
+        name=record.name,
+        place=str(folder),
+        step=record.step,
+        sequence_length=record.sequence_length,
+        objective=record.objective,
+    ).checked()
 
 
 def stored_text_encoder(
@@ -256,9 +243,10 @@ def _configured(
 ) -> tuple[ModelSettings, ExportRecord]:
     """Return the settings and the record in the content of config.json."""
     fields = BERT_FIELDS if stock else TUPELO_FIELDS
-    # A setting of an encoding that is newer than the export has its default.
-    expected = {*fields.values(), RECORD} - EncodingSettings.model_fields.keys()
-    missing = sorted(expected - content.keys())
+    encoding = POSITION_ENCODINGS.get(str(content.get("positions")), PositionEncoding)
+    # Settings of other encodings may be newer than the export.
+    unread = EncodingSettings.model_fields.keys() - encoding.own_settings
+    missing = sorted({*fields.values(), RECORD} - unread - content.keys())
     if missing:
         raise ConfigError(f"{place} lacks {', '.join(missing)}; export again")
     values = {ours: content[theirs] for ours, theirs in fields.items() if theirs in content}

@@ -12,10 +12,10 @@ from pretrain.convert.exports.hf_format import (
     TOKENIZER_CLASS,
     ExportRecord,
     configuration,
-    stock_model,
     write_model,
 )
-from pretrain.convert.pretrained import Pretrained, discriminator_weights
+from pretrain.convert.hf_names import stock_model
+from pretrain.convert.model import Pretrained, discriminator_weights
 from pretrain.convert.text_encoder import TextEncoder
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"

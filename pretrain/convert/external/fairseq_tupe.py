@@ -6,19 +6,26 @@ of positions have a bias, and LayerNorm adds 1e-5. The logits are equal.
 """
 
 import argparse
+import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
+from data_prep.shards.manifest import TOKENIZER_FILE
+from data_prep.tokenizer.fairseq import UNK, fairseq_tokenizer
+from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explain
-from pretrain.convert.stored_weights import UNREADABLE
-from pretrain.convert.weight_checks import check_names, check_weights, describe_names, named_tensors
+from pretrain.convert.model import Pretrained
+from pretrain.convert.text_encoder import text_encoder_of
+from pretrain.convert.weights import UNREADABLE, check_weights, in_fp32, named_tensors
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 ENCODER = "decoder.sentence_encoder."
 HEAD = "decoder.lm_head."
@@ -28,6 +35,11 @@ RELATIVE = f"{ENCODER}relative_attention_bias.weight"
 TIED = f"{HEAD}weight"
 LAYER = re.compile(rf"{re.escape(ENCODER)}layers\.([0-9]{{1,9}})\.")
 UNUSED = "classification_heads."  # of fine-tuning
+# As the authors' scripts call them.
+DICTIONARY_FILE, MERGES_FILE = "dict.txt", "bpe-code"
+MOSES_LANGUAGE = "en"  # of the authors' preparation of text
+OPTIMIZER_NOTE = "left out: the optimizer's state; the learning-rate schedule starts anew"
+OUR_TOKENS, OUR_BIAS = "encoder.token_embeddings.weight", "head.output_bias"
 OUR_POSITIONS = "encoder.positions.projected.position_embeddings.weight"
 OUR_RELATIVE = "encoder.positions.relative.bucket_embeddings.weight"
 
@@ -56,23 +68,96 @@ class _Ignored:
     """Replaces objects of fairseq that a checkpoint holds beside the weights."""
 
 
-def read_tupe(file: Path) -> tuple[ModelSettings, dict[str, Tensor]]:
-    """Read shape and weights without executing anything in the file.
+class TokenizerFiles(NamedTuple):
+    """The tokenizer files of a TUPE checkpoint, where they are not beside it."""
+
+    dictionary: Path | None = None
+    codes: Path | None = None
+    tokenizer: str | None = None  # instead of both, with the same ids
+
+
+def read_tupe(file: Path, files: TokenizerFiles) -> Pretrained:
+    """Read a checkpoint with its tokenizer, without executing anything in the file.
 
     Raises:
         ConfigError: it is no such checkpoint, or has a setting that is not supported.
+        TokenizerError: its tokenizer is that of another model.
     """
     arguments, stored = _content(file)
     model = _model_settings(arguments, stored, file)
-    names = tupe_names(model)
-    expected = names.keys() | {POSITIONS, TIED}
-    check_names(stored, expected, place=str(file), unused=(UNUSED,))
-    if not torch.equal(stored[TIED], stored[TOKENS]):
+    weights, notes = _our_weights(stored, model, file), [OPTIMIZER_NOTE]
+    place = files.tokenizer
+    if not any(files) and (file.parent / TOKENIZER_FILE).is_file():
+        place = str(file.parent / TOKENIZER_FILE)
+    if place is not None:
+        tokenizer, names = load_tokenizer(place), special_names_beside(place)
+        text_encoder = text_encoder_of(tokenizer, names, moses=MOSES_LANGUAGE)
+    else:
+        dictionary = files.dictionary or file.parent / DICTIONARY_FILE
+        codes = files.codes or file.parent / MERGES_FILE
+        if missing := [each for each in (dictionary, codes) if not each.is_file()]:
+            raise ConfigError(
+                f"there is no {missing[0]}, and without it the ids of {file} mean nothing; put "
+                f"{DICTIONARY_FILE} and {MERGES_FILE} beside it, or a {TOKENIZER_FILE} of the same "
+                f"ids, or name them to {shell_command('import')}"
+            )
+        tokenizer, copies = fairseq_tokenizer(dictionary, codes, num_rows=model.vocabulary_size)
+        text_encoder = text_encoder_of(tokenizer, {}, moses=MOSES_LANGUAGE)
+        if copies:
+            weights = _with_copies(weights, text_encoder.special["unk"], copies)
+            size = model.vocabulary_size + copies
+            model = model.model_copy(update={"vocabulary_size": size})
+            notes.append(
+                f"{copies:,} pieces of {codes.name} are not in {dictionary.name}; each got a copy "
+                f"of the row of {UNK}, so that model.vocabulary_size is {size:,}"
+            )
+    return Pretrained(
+        model=model,
+        weights=weights,
+        text_encoder=text_encoder,
+        name=file.stem,
+        place=str(file.absolute()),
+        step=None,
+        sequence_length=model.max_sequence_length,
+        notes=tuple(notes),
+    ).checked()
+
+
+def _with_copies(weights: dict[str, Tensor], row: int, copies: int) -> dict[str, Tensor]:
+    """Return weights with copies of one row of the vocabulary appended.
+
+    A piece that BPE makes and the dictionary lacks is <unk> to the model. Its copy has the same
+    vector; the bias is lowered by log(1 + copies), so that the copies share the probability of
+    <unk> and those of all other tokens are unchanged.
+    """
+    embeddings, bias = weights[OUR_TOKENS], weights[OUR_BIAS].clone()
+    bias[row] -= math.log(1 + copies)
+    return weights | {
+        OUR_TOKENS: torch.cat([embeddings, embeddings[row].expand(copies, -1)]),
+        OUR_BIAS: torch.cat([bias, bias[row].expand(copies)]),
+    }
+
+
+def _our_weights(stored: dict[str, Tensor], model: ModelSettings, file: Path) -> dict[str, Tensor]:
+    """Return the weights under our names in fp32; what has none here keeps its name.
+
+    Raises:
+        ConfigError: they are not those of the model.
+    """
+    left = in_fp32({name: w for name, w in stored.items() if not name.startswith(UNUSED)})
+    tied = left.pop(TIED, None)
+    if tied is None or not torch.equal(tied, left[TOKENS]):
         raise ConfigError(f"{file}: {TIED} differs from {TOKENS}; here they are tied")
-    weights = {ours: stored[theirs].float() for theirs, ours in names.items()}
-    weights[OUR_POSITIONS] = our_position_table(stored[POSITIONS].float())
-    check_weights(weights, model, place=str(file))
-    return model, weights
+    weights = {
+        ours: left.pop(theirs) for theirs, ours in tupe_names(model).items() if theirs in left
+    }
+    # Theirs begins with p_theta_1 (from [CLS]) and p_theta_2 (to [CLS]), and has position i in row
+    # i + 1; ours has position i in row i and ends with both. Position 0, [CLS], shares the row of
+    # p_theta_2; the reset overwrites what it gives.
+    table_RD = left.pop(POSITIONS)
+    weights[OUR_POSITIONS] = torch.cat([table_RD[1:], table_RD[:2]])
+    check_weights(weights | left, lambda: MaskedLanguageModel(model), place=str(file))
+    return weights
 
 
 def tupe_names(model: ModelSettings) -> dict[str, str]:
@@ -92,19 +177,10 @@ def tupe_names(model: ModelSettings) -> dict[str, str]:
         for kind in ("weight", "bias"):  # queries, keys and values concatenated, as ours
             theirs = f"{ENCODER}layers.{number}.self_attn.in_proj_{kind}"
             names[theirs] = f"encoder.blocks.{number}.attention.query_key_value.{kind}"
-    names |= {TOKENS: "encoder.token_embeddings.weight", f"{HEAD}bias": "head.output_bias"}
+    names |= {TOKENS: OUR_TOKENS, f"{HEAD}bias": OUR_BIAS}
     if model.positions == "tupe-r":
         names[RELATIVE] = OUR_RELATIVE  # the same layout with cls_reset = "reference"
     return names
-
-
-def our_position_table(theirs_RD: Tensor) -> Tensor:
-    """Return the rows in our order: a word's position i is row i, the last two rows are p_theta.
-
-    Theirs begins with p_theta_1 (from [CLS]) and p_theta_2 (to [CLS]), and has position i in row
-    i + 1. Position 0, [CLS], shares the row of p_theta_2; the reset overwrites what it gives.
-    """
-    return torch.cat([theirs_RD[1:], theirs_RD[:2]])
 
 
 def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -137,10 +213,16 @@ def _model_settings(
     arguments: dict[str, Any], stored: dict[str, Tensor], file: Path
 ) -> ModelSettings:
     """Return shape and variant, from the weights where they determine them."""
-    _refuse_other_models(arguments, stored, file)
-    for name in (TOKENS, POSITIONS, RELATIVE):
-        if name in stored and stored[name].ndim != 2:
-            raise ConfigError(f"{file}: {name} is no table but {tuple(stored[name].shape)}")
+    activation = arguments.get("activation_fn", "gelu")
+    if activation != "gelu":
+        raise ConfigError(
+            f"{file} was trained with activation_fn={quoted(activation)}; the encoder here has gelu"
+        )
+    for name in (TOKENS, POSITIONS, *([RELATIVE] if RELATIVE in stored else [])):
+        if name not in stored or stored[name].ndim != 2:
+            raise ConfigError(
+                f"{file} has no table {name}; it is no checkpoint of the TUPE authors' code"
+            )
     width, feedforward = stored[TOKENS].shape[1], stored.get(f"{ENCODER}layers.0.fc1.weight")
     numbers = [int(found[1]) for found in map(LAYER.match, stored) if found]
     try:
@@ -162,21 +244,3 @@ def _model_settings(
         )
     except ValidationError as error:
         raise ConfigError(f"{file}: {explain(error)}") from None
-
-
-def _refuse_other_models(arguments: dict[str, Any], stored: dict[str, Tensor], file: Path) -> None:
-    if missing := [name for name in (TOKENS, POSITIONS) if name not in stored]:
-        raise ConfigError(
-            f"{file} lacks {describe_names(missing)}; it is no checkpoint of the TUPE authors' code"
-        )
-    if f"{ENCODER}emb_layer_norm.weight" not in stored:
-        raise ConfigError(
-            f"{file} has no {ENCODER}emb_layer_norm: it was trained without --embedding-normalize, "
-            "which every command of the authors has, and the encoder here always normalises its "
-            "input"
-        )
-    activation = arguments.get("activation_fn", "gelu")
-    if activation != "gelu":
-        raise ConfigError(
-            f"{file} was trained with activation_fn={quoted(activation)}; the encoder here has gelu"
-        )

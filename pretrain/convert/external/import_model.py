@@ -12,12 +12,14 @@ from data_prep.shards.folders import complete_or_absent, refuse_existing
 from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
-from pretrain.convert.exports.hf_format import is_export, stock_model
+from pretrain.convert.exports.hf_format import is_export
 from pretrain.convert.exports.hf_writer import write_pretrained
 from pretrain.convert.exports.in_transformers import compare_logits, quiet, sentence_rows
+from pretrain.convert.external.fairseq_tupe import TokenizerFiles
 from pretrain.convert.external.hf_bert import transformers_folder
-from pretrain.convert.external.loader import TokenizerFiles, read_external
-from pretrain.convert.pretrained import Pretrained, from_external, token_logits
+from pretrain.convert.hf_names import stock_model
+from pretrain.convert.model import Pretrained, token_logits
+from pretrain.convert.pretrained import read_external
 
 RECIPE_FILE = "recipe.toml"
 
@@ -33,16 +35,29 @@ def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
     Raises:
         UserError: there is no such model, or it computes something else than its program.
     """
-    _refuse_what_is_no_import(place, files)
-    refuse_existing(target)  # here too: a download takes a while
-    external = read_external(place, files)
-    if external is None:
+    if is_export(Path(place)) or (Path(place) / "run.json").is_file():
         raise ConfigError(
-            f"{place} is neither a folder with the config.json and the weights of a BERT, nor a "
-            ".pt file of the TUPE authors' code"
+            f"{place} is already a model of this program; start from it with --initial_weights "
+            f"{place}"
         )
-    pretrained = from_external(external, place)
-    notes = [*external.notes, *_checked(pretrained, place)]
+    if any(files) and not place.endswith(".pt"):
+        raise ConfigError(
+            f"--dictionary, --bpe-codes and --tokenizer belong to a .pt file, and {place} is "
+            "not one; remove them"
+        )
+    if files.tokenizer is not None and (files.dictionary or files.codes):
+        raise ConfigError(
+            f"--tokenizer {files.tokenizer} replaces --dictionary and --bpe-codes; give it alone, "
+            "or those two"
+        )
+    refuse_existing(target)  # here too: a download takes a while
+    pretrained = read_external(place, files)
+    if pretrained.objective != DEFAULT_OBJECTIVE:
+        raise ConfigError(
+            f"{place} is the discriminator of an ELECTRA, without the generator that training "
+            f"needs; fine-tune it as it is: {shell_command('finetune', 'run', place)} ..."
+        )
+    notes = [*pretrained.notes, *_compared(pretrained, place)]
     with complete_or_absent(target) as partial:
         write_pretrained(partial, pretrained)
         save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
@@ -54,17 +69,12 @@ def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
     print(f"Train it further:\n  {again}")
 
 
-def _checked(pretrained: Pretrained, place: str) -> list[str]:
+def _compared(pretrained: Pretrained, place: str) -> list[str]:
     """Compare the model with its own program where that is transformers; return notes for the user.
 
     Raises:
-        ConfigError: it differs, or cannot be trained further.
+        ConfigError: it differs.
     """
-    if pretrained.objective != DEFAULT_OBJECTIVE:
-        raise ConfigError(
-            f"{place} is the discriminator of an ELECTRA, without the generator that training "
-            f"needs; fine-tune it as it is: {shell_command('finetune', 'run', place)} ..."
-        )
     notes = []
     if stock_model(pretrained.model, pretrained.objective) is not None:
         with quiet():
@@ -85,24 +95,6 @@ def _checked(pretrained: Pretrained, place: str) -> list[str]:
     return notes
 
 
-def _refuse_what_is_no_import(place: str, files: TokenizerFiles) -> None:
-    if is_export(Path(place)) or (Path(place) / "run.json").is_file():
-        raise ConfigError(
-            f"{place} is already a model of this program; start from it with --initial_weights "
-            f"{place}"
-        )
-    if any(files) and not place.endswith(".pt"):
-        raise ConfigError(
-            f"--dictionary, --bpe-codes and --tokenizer belong to a .pt file, and {place} is "
-            "not one; remove them"
-        )
-    if files.tokenizer is not None and (files.dictionary or files.codes):
-        raise ConfigError(
-            f"--tokenizer {files.tokenizer} replaces --dictionary and --bpe-codes; give it alone, "
-            "or those two"
-        )
-
-
 # TOML writes strings, numbers and truth values as JSON does, but for its pairs of surrogates.
 _toml = functools.partial(json.dumps, ensure_ascii=False)
 
@@ -117,13 +109,11 @@ def recipe_from(pretrained: Pretrained, folder: Path) -> str:
     if pretrained.text_encoder.record.moses is not None:
         data |= {"moses": True, "language": pretrained.text_encoder.record.moses}
     model = pretrained.model.model_dump(exclude={"preset"})
-    sections = {"data": data, "model": model}
     lines = [
         "# Trains an imported model further. Steps, batch and learning rate are the defaults.",
         f"name = {_toml(pretrained.name)}",
         f"initial_weights = {_toml(str(folder))}",
     ]
-    for title, values in sections.items():
-        lines.append(f"[{title}]")
-        lines += [f"{name} = {_toml(value)}" for name, value in values.items()]
+    for title, values in {"data": data, "model": model}.items():
+        lines += [f"[{title}]", *(f"{name} = {_toml(value)}" for name, value in values.items())]
     return "\n".join(lines) + "\n"

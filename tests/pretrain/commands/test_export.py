@@ -27,8 +27,9 @@ from pretrain.convert.exports.export import check_export, export
 from pretrain.convert.exports.hf_format import CODE_FILES, CONFIG_FILE
 from pretrain.convert.exports.model_card import plain_text
 from pretrain.convert.fill_mask import fill_mask
-from pretrain.convert.pretrained import load_pretrained, restored_model, token_logits
-from pretrain.convert.stored_weights import WEIGHTS_FILE
+from pretrain.convert.model import token_logits
+from pretrain.convert.pretrained import load_pretrained, restored_model
+from pretrain.convert.weights import WEIGHTS_FILE
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
 from tests.selection import mostly_slow
@@ -110,7 +111,7 @@ def test_every_variant_is_exported_with_equal_logits_and_read_back(trained, run,
     assert back[3:] == ("some model", place, 20, 32, "masked_language_model", None, ())
 
 
-def test_an_export_from_before_a_setting_existed_has_its_default(trained, run, tmp_path):
+def test_only_settings_of_other_encodings_may_be_newer_than_an_export(trained, run, tmp_path):
     pretrained = of_variant(trained, **TUPE)
     export(pretrained, run, tmp_path / "exported")
     file = tmp_path / "exported" / CONFIG_FILE
@@ -119,6 +120,10 @@ def test_an_export_from_before_a_setting_existed_has_its_default(trained, run, t
     assert content.pop("rotary_base") == 10_000
     file.write_text(json.dumps(content))
     assert load_pretrained(tmp_path / "exported").model == pretrained.model
+    del content["cls_reset"]  # which tupe-r reads
+    file.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="config.json lacks cls_reset; export again"):
+        load_pretrained(tmp_path / "exported")
 
 
 @pytest.mark.parametrize("values", [STOCK, TUPE])
@@ -305,7 +310,7 @@ def test_a_fine_tuned_model_is_refused_with_what_to_give_instead(exported, tmp_p
     with pytest.raises(ConfigError) as refusal:
         load_pretrained(tmp_path)
     assert re.search(r"has no .* head \(.*missing\).* fine-tuned model", str(refusal.value))
-    assert str(refusal.value).endswith("give the run that it comes from, or its export")
+    assert str(refusal.value).endswith("give the model as it was pre-trained")
 
 
 def saved_again(folder, again, change, **options):

@@ -61,19 +61,12 @@ def test_schedules_begin_anew_and_a_resumed_run_needs_the_source_no_more(command
     assert lines(resumed, "launches.jsonl")[-1]["initial_weights"] is None
 
 
-def test_a_run_from_before_the_settings_existed_can_be_resumed(command, source, tmp_path):
-    """Its run.json does not have them; their defaults are what it was started with."""
-    older = tmp_path / "older"
-    shutil.copytree(source, older)
-    settings = json.loads((older / "run.json").read_text())
+def test_a_run_from_before_the_settings_existed_has_their_defaults(source, tmp_path):
+    settings = json.loads((source / "run.json").read_text())
     settings.pop("initial_weights")
     settings["model"].pop("position_projection_bias")
-    (older / "run.json").write_text(json.dumps(settings))
-    shutil.rmtree(older / "checkpoints/step_00000020")
-    (older / "result.json").unlink()
-    status, _, errors = command.run(["train", str(older), "--resume"])
-    assert status == 0, errors[-3000:]
-    assert lines(older, "metrics.jsonl") == lines(source, "metrics.jsonl")
+    (tmp_path / "run.json").write_text(json.dumps(settings))
+    assert load_settings(tmp_path) == load_settings(source)
 
 
 def settings_of(source, shards, *words):
@@ -104,7 +97,7 @@ def test_what_only_training_sees_may_differ(source, shards):
     load(source, shards, "--model.dropout", 0.3, "--model.attention_dropout", 0.2)
 
 
-@pytest.mark.parametrize("positions", ["tupe-r", "bert-a", "shaw", "rope"])
+@pytest.mark.parametrize("positions", ["tupe-r", "shaw"])
 def test_positions_can_be_new_and_of_another_encoding(source, shards, positions):
     words = ("--initial_positions", "new", "--model.positions", positions)
     torch.manual_seed(4)
@@ -129,7 +122,6 @@ def test_new_positions_are_those_of_initial_weights_alone(source, shards):
     [
         (("num_layers", 4), "model.num_layers=2 there and 4 here", "--model.num_layers 2"),
         (("positions", "tupe-a"), "positions=tupe-r there", "--model.positions tupe-r"),
-        (("norm", "post"), "model.norm=pre there and post here", "--model.norm pre"),
         (
             ("max_sequence_length", 64),
             "max_sequence_length=32 there and 64 here",
@@ -178,7 +170,7 @@ def other_words(tmp_path_factory):
 
 
 def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, other_words):
-    with pytest.raises(ConfigError, match="have the same id; .* in the shards and") as refusal:
+    with pytest.raises(ConfigError, match="have the same id; .* here and") as refusal:
         load(source, other_words)
     fix = f"--data.tokenizer {source / 'tokenizer.json'} --data.shards none"
     assert str(refusal.value).endswith(fix)
@@ -199,7 +191,7 @@ def test_before_rows_are_built_other_words_and_other_models_are_refused(
     source, other_words, tmp_path
 ):
     check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(source)))
-    with pytest.raises(ConfigError, match="differs from that of .* have the same id"):
+    with pytest.raises(ConfigError, match="another tokenizer than .* have the same id"):
         check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(other_words)))
     with pytest.raises(ConfigError, match="give --model.num_layers 2"):
         check_before_build(unbuilt(source, tmp_path, "--model.num_layers", "3"))
@@ -209,10 +201,10 @@ def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_sam
     tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
     tokenizer.normalizer = BertNormalizer(lowercase=False)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ConfigError, match="'A' is .* in the shards and .* in the weights; give"):
+    with pytest.raises(ConfigError, match="'A' is .* here and .* in the weights; give"):
         check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(tmp_path)))
     words = ("--data.tokenizer", str(source), "--data.moses", "true", "--data.language", "de")
-    with pytest.raises(ConfigError, match=r"by Moses \(language de\), .* without Moses; give"):
+    with pytest.raises(ConfigError, match="of Moses is de here and .* of Moses is None in the w"):
         check_before_build(unbuilt(source, tmp_path, *words))
 
 

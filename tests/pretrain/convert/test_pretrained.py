@@ -13,7 +13,6 @@ from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import fill_mask
 from pretrain.convert.pretrained import checkpoints_of, load_pretrained, restored_model
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.convert.weight_checks import check_weights
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +103,10 @@ def test_weights_of_another_variant_are_refused_by_name(run):
     pretrained = load_pretrained(run)
     other = pretrained.model.model_copy(update={"positions": "bert-a", "norm": "post"})
     with pytest.raises(ConfigError) as refusal:
-        check_weights(pretrained.weights, other, place="here")
+        pretrained._replace(model=other).checked()
     message = str(refusal.value)
     assert "needs encoder.positions.position_embeddings.weight and has no place for" in message
     assert "encoder.final_norm.bias, encoder.final_norm.weight" in message
     wider = pretrained.model.model_copy(update={"vocabulary_size": 2048})
     with pytest.raises(ConfigError, match=r"weight is \(1024, .* instead of \(2048, "):
-        check_weights(pretrained.weights, wider, place="here")
+        pretrained._replace(model=wider).checked()

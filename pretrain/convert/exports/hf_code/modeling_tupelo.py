@@ -2,22 +2,20 @@
 
 Positions, blocks and heads are files of the trainer, which every export carries beside this one.
 
-Shape letters: B batch, S sequence, D width, N heads, H head width, V vocabulary, C classes or
-choices.
+Shape letters: B batch, S sequence, D width, N heads, H head width, V vocabulary, C classes.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import (
     BaseModelOutput,
     MaskedLMOutput,
-    MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
@@ -125,42 +123,15 @@ class TupeloModel(TupeloPreTrainedModel):
         Raises:
             ValueError: the model cannot do what an argument asks for.
         """
+        config = self.config
         if output_attentions is None:
-            output_attentions = self.config.output_attentions
+            output_attentions = config.output_attentions
         if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        x_BSD, states, weights = self._through_blocks(
-            self._embedded(input_ids, inputs_embeds, token_type_ids, position_ids),
-            attention_mask,
-            with_states=bool(output_hidden_states),
-            with_weights=bool(output_attentions),
-        )
-        output = BaseModelOutput(
-            last_hidden_state=x_BSD,
-            hidden_states=(*states, x_BSD) if output_hidden_states else None,
-            attentions=tuple(weights) if output_attentions else None,
-        )
-        return _as_asked(output, return_dict, self.config)
-
-    def _embedded(
-        self,
-        input_ids: Tensor | None,
-        inputs_embeds: Tensor | None,
-        token_type_ids: Tensor | None,
-        position_ids: Tensor | None,
-    ) -> Tensor:
-        """Return the input of the first block."""
+            output_hidden_states = config.output_hidden_states
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
         x_BSD = self.token_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        self._refuse_other_rows(x_BSD, token_type_ids)
-        embedded_BSD: Tensor = self.dropout(
-            self.embedding_norm(self._with_positions(x_BSD, position_ids))
-        )
-        return embedded_BSD
-
-    def _refuse_other_rows(self, x_BSD: Tensor, token_type_ids: Tensor | None) -> None:
-        length, longest = x_BSD.shape[1], self.config.max_position_embeddings
+        length, longest = x_BSD.shape[1], config.max_position_embeddings
         if not is_exported() and length > longest:
             raise ValueError(
                 f"the input has {length} tokens, but there are {longest} positions; shorten it, "
@@ -171,16 +142,27 @@ class TupeloModel(TupeloPreTrainedModel):
                 "this model was pre-trained without segments: leave token_type_ids out (zeros "
                 "are accepted where nothing is traced or compiled)"
             )
+        x_BSD = self.dropout(self.embedding_norm(self._with_positions(x_BSD, position_ids)))
+        x_BSD, states, weights = self._through_blocks(
+            x_BSD,
+            attention_mask,
+            with_states=bool(output_hidden_states),
+            with_weights=bool(output_attentions),
+        )
+        output = BaseModelOutput(
+            last_hidden_state=x_BSD,
+            hidden_states=(*states, x_BSD) if output_hidden_states else None,
+            attentions=tuple(weights) if output_attentions else None,
+        )
+        return _as_asked(output, return_dict, config)
 
     def _with_positions(self, x_BSD: Tensor, position_ids: Tensor | None) -> Tensor:
         """Return the vectors of the tokens with positions mixed in, if the encoding has them."""
-        if position_ids is None:
-            return self.positions.add_to_embeddings(x_BSD)
-        if type(self.positions) is BertAbsolute:
+        if position_ids is not None and type(self.positions) is BertAbsolute:
             added_BSD: Tensor = self.positions.position_embeddings(position_ids)
             return x_BSD + added_BSD
-        in_order = torch.arange(x_BSD.shape[1], device=position_ids.device)
-        if is_traced() or (position_ids != in_order).any():
+        in_order = torch.arange(x_BSD.shape[1], device=x_BSD.device)
+        if position_ids is not None and (is_traced() or (position_ids != in_order).any()):
             raise ValueError(
                 f"with positions={self.config.positions!r} tokens are at 0, 1, 2, ...: leave "
                 "position_ids out"
@@ -188,20 +170,14 @@ class TupeloModel(TupeloPreTrainedModel):
         return self.positions.add_to_embeddings(x_BSD)
 
     def _through_blocks(
-        self,
-        x_BSD: Tensor,
-        attention_mask: Tensor | None,
-        *,
-        with_states: bool,
-        with_weights: bool,
+        self, x_BSD: Tensor, attention_mask: Tensor | None, *, with_states: bool, with_weights: bool
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Return the output, and the input and the attention weights of each block if asked for."""
         terms, length = self._position_terms(x_BSD), x_BSD.shape[1]
         mask_BNSS = additive_mask(terms.bias_NSS, attention_mask, x_BSD.dtype)
         terms = terms._replace(bias_NSS=mask_BNSS)
         reach = self.config.max_position_embeddings if is_traced() else length
-        states: list[Tensor] = []
-        weights: list[Tensor] = []
+        states, weights = list[Tensor](), list[Tensor]()
         block: Any  # which other programs may have wrapped
         for layer, block in enumerate(self.blocks):
             own = self.positions.of_layer(terms, layer, reach)
@@ -209,12 +185,11 @@ class TupeloModel(TupeloPreTrainedModel):
                 states.append(x_BSD)
             if with_weights:
                 normed_BSD = block.attention_norm(x_BSD) if block.norm_first else x_BSD
-                weights.append(weights_and_values(block.attention.inputs(normed_BSD, own))[0])
+                inputs = block.attention.inputs(normed_BSD, own)
+                weights.append(weights_and_values(inputs)[0])
             if self.gradient_checkpointing and self.training:
-                flat = (own.bias_NSS, *(own.query_key_NSH or (None, None)), own.rotation)
-                x_BSD = self._gradient_checkpointing_func(
-                    with_terms, block, x_BSD, *flat, own.relative_key_RH
-                )
+                # Re-entrant recomputation would give the terms inside of `own` no gradients.
+                x_BSD = checkpoint(block, x_BSD, own, use_reentrant=False)
             else:
                 x_BSD = block(x_BSD, own)
         if self.final_norm is not None:
@@ -289,25 +264,6 @@ def additive_mask(
     return bias_NSS.to(dtype).masked_fill(is_hidden, torch.finfo(dtype).min)
 
 
-def with_terms(
-    block: Block,
-    x_BSD: Tensor,
-    bias_NSS: Tensor | None,
-    query_NSH: Tensor | None,
-    key_NSH: Tensor | None,
-    rotation: Rotation | None,
-    relative_key_RH: Tensor | None,
-) -> Tensor:
-    """Run a block with the terms as arguments of their own.
-
-    Re-entrant recomputation in the backward pass gives no gradients to tensors inside of others.
-    """
-    added = None if query_NSH is None or key_NSH is None else (query_NSH, key_NSH)
-    terms = PositionTerms(bias_NSS, added, rotation, relative_key_RH=relative_key_RH)
-    output_BSD: Tensor = block(x_BSD, terms)
-    return output_BSD
-
-
 def attend(config: TupeloConfig, inputs: AttentionInputs) -> Tensor:
     """Attend as the configuration asks for; see `AttentionBackend` of torch_attention.py."""
     backend = eager if config._attn_implementation == "eager" else sdpa
@@ -337,32 +293,30 @@ def _with_gathered_scores(inputs: AttentionInputs) -> AttentionInputs:
     return inputs._replace(terms=terms)
 
 
-class LabelledBatch(NamedTuple):
-    """What a loss depends on beside logits and labels; both as in `TupeloWithHead.forward`."""
-
-    attention_mask: Tensor | None
-    num_items_in_batch: Tensor | int | None
-
-    def mean(self, loss: Callable[..., Tensor], logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean of one of torch's losses, over `num_items_in_batch` if it is given."""
-        if self.num_items_in_batch is None:
-            return loss(logits, labels)
-        return loss(logits, labels, reduction="sum") / self.num_items_in_batch
-
-
 class TupeloWithHead(TupeloPreTrainedModel):
-    """The encoder with a head that gives logits, and their loss: two methods of each class."""
+    """The encoder with a head: a class has `add_head`, `logits`, and transformers' loss of it."""
 
-    accepts_loss_kwargs = True  # Trainer gives num_items_in_batch
+    accepts_loss_kwargs = False  # whether Trainer gives num_items_in_batch
     output_class: type[Any]
-    has_choices = False  # whether inputs have the shape BCS, and each choice gets one logit
+
+    def __init__(self, config: TupeloConfig) -> None:
+        super().__init__(config)
+        self.encoder = TupeloModel(config)
+        self.add_head(config)
+        self.post_init()
+
+    def add_head(self, config: TupeloConfig) -> None:
+        """Add the layers after the encoder."""
+        raise NotImplementedError
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Return the logits of the last hidden states."""
         raise NotImplementedError
 
-    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
-        """Return the loss of logits in fp32."""
+    def loss(
+        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
+    ) -> Any:
+        """Return the mean loss; the arguments are as of `forward`."""
         raise NotImplementedError
 
     def forward(
@@ -378,28 +332,19 @@ class TupeloWithHead(TupeloPreTrainedModel):
         return_dict: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """Return logits, and the mean loss over labels that are not -100.
+        """Return logits, and with labels their mean loss over those that are not -100.
 
-        Without labels there is no loss. `num_items_in_batch`, the labels in all batches of an
-        optimizer step, divides the sum of the losses. The others are as of `TupeloModel.forward`.
+        `num_items_in_batch`, the labels in all batches of an optimizer step, divides the sum of the
+        losses of tokens. The others are as of `TupeloModel.forward`.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        rows: list[Tensor | None] = [*inputs]
-        if self.has_choices:
-            rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
-        encoded = self.encoder(*rows, output_attentions, output_hidden_states, True)
-        logits = self.logits(encoded.last_hidden_state)
-        if self.has_choices:
-            logits = logits.view(next(each.shape[:2] for each in inputs if each is not None))
-        loss = None
+        encoded = self.encoder(*inputs, output_attentions, output_hidden_states, True)
+        logits, loss = self.logits(encoded.last_hidden_state), None
         if labels is not None:
-            batch = LabelledBatch(attention_mask, num_items_in_batch)
-            loss = self.loss(logits.float(), labels, batch)
+            loss = self.loss(logits, labels, attention_mask, num_items_in_batch)
+        states, attentions = encoded.hidden_states, encoded.attentions
         output = self.output_class(
-            loss=loss,
-            logits=logits,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
+            loss=loss, logits=logits, hidden_states=states, attentions=attentions
         )
         return _as_asked(output, return_dict, self.config)
 
@@ -407,16 +352,15 @@ class TupeloWithHead(TupeloPreTrainedModel):
 class TupeloForMaskedLM(TupeloWithHead):
     """The encoder with the head that it was pre-trained with: logits_BSV."""
 
+    accepts_loss_kwargs = True
     output_class = MaskedLMOutput
     _keys_to_ignore_on_load_unexpected: list[str] = []
 
-    def __init__(self, config: TupeloConfig) -> None:
-        super().__init__(config)
-        self.encoder = TupeloModel(config)
+    def add_head(self, config: TupeloConfig) -> None:
+        """Add the head, whose output weights are the table of the tokens."""
         self.head = MaskedLanguageModelHead(
             config.hidden_size, config.vocab_size, config.layer_norm_eps
         )
-        self.post_init()
 
     def get_output_embeddings(self) -> nn.Linear:
         """Return the output weights and their bias as a linear map, which shares them."""
@@ -444,35 +388,36 @@ class TupeloForMaskedLM(TupeloWithHead):
         logits_BSV: Tensor = self.head(x_BSD, self.encoder.token_embeddings.weight)
         return logits_BSV
 
-    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+    def loss(
+        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
+    ) -> Any:
         """Return the cross-entropy of labels_BS."""
-        flat = (logits.flatten(0, 1), labels.flatten())
-        return batch.mean(F.cross_entropy, *flat)
+        size = logits.shape[-1]
+        return self.loss_function(logits, labels, vocab_size=size, num_items_in_batch=num_items)
 
 
 class TupeloForPreTraining(TupeloWithHead):
     """The discriminator of ELECTRA: the encoder, and the logit_BS that a token was replaced."""
 
-    accepts_loss_kwargs = False  # Trainer would count the labels of padding
     output_class = TokenClassifierOutput
     _keys_to_ignore_on_load_unexpected: list[str] = []
 
-    def __init__(self, config: TupeloConfig) -> None:
-        super().__init__(config)
-        self.encoder = TupeloModel(config)
+    def add_head(self, config: TupeloConfig) -> None:
+        """Add the discriminator's head."""
         self.head = DiscriminatorHead(config.hidden_size)
-        self.post_init()
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Return logits_BS."""
         logits_BS: Tensor = self.head(x_BSD)
         return logits_BS
 
-    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+    def loss(
+        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
+    ) -> Any:
         """Return the mean loss over labels 0 and 1, not -100, of tokens that are no padding."""
         counted = labels != -100
-        if batch.attention_mask is not None and batch.attention_mask.dim() == 2:
-            counted = counted & (batch.attention_mask != 0)
+        if mask is not None and mask.dim() == 2:
+            counted = counted & (mask != 0)
         return F.binary_cross_entropy_with_logits(logits[counted], labels[counted].float())
 
 
@@ -481,83 +426,45 @@ class TupeloForSequenceClassification(TupeloWithHead):
 
     output_class = SequenceClassifierOutput
 
-    def __init__(self, config: TupeloConfig) -> None:
-        super().__init__(config)
-        self.encoder = TupeloModel(config)
+    def add_head(self, config: TupeloConfig) -> None:
+        """Add the classifier of fine-tuning here."""
         self.classifier = ClassificationHead(
             config.hidden_size, config.num_labels, config.hidden_dropout_prob
         )
-        self.post_init()
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Return one row of logits per text."""
         logits_BC: Tensor = self.classifier(x_BSD[:, 0])
         return logits_BC
 
-    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+    def loss(
+        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
+    ) -> Any:
         """Return the loss of `config.problem_type`; None: what the labels are, as of a BERT."""
-        problem = self.config.problem_type
-        if problem is None and logits.shape[-1] == 1:
-            problem = "regression"
-        elif problem is None:
-            is_index = labels.dtype in (torch.long, torch.int)
-            problem = f"{'single' if is_index else 'multi'}_label_classification"
-        function: Callable[..., Tensor]
-        if problem == "regression":
-            logits = logits.squeeze(-1)
-            function, labels = F.mse_loss, labels.view(logits.shape).float()
-        elif problem == "single_label_classification":
-            function, labels = F.cross_entropy, labels.flatten()
-        elif problem == "multi_label_classification":
-            function, labels = F.binary_cross_entropy_with_logits, labels.float()
-        else:
-            raise ValueError(f"problem_type={problem!r} does not exist")
-        return batch.mean(function, logits, labels)
+        return self.loss_function(labels, logits.float(), self.config)
 
 
 class TupeloForTokenClassification(TupeloWithHead):
     """The encoder, and a linear classifier on each token, as BERT has it: logits_BSC."""
 
+    accepts_loss_kwargs = True
     output_class = TokenClassifierOutput
 
-    def __init__(self, config: TupeloConfig) -> None:
-        super().__init__(config)
-        self.encoder = TupeloModel(config)
+    def add_head(self, config: TupeloConfig) -> None:
+        """Add the classifier."""
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Return one row of logits per token."""
         logits_BSC: Tensor = self.classifier(self.dropout(x_BSD))
         return logits_BSC
 
-    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
+    def loss(
+        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
+    ) -> Any:
         """Return the cross-entropy of labels_BS."""
-        flat = (logits.flatten(0, 1), labels.flatten())
-        return batch.mean(F.cross_entropy, *flat)
-
-
-class TupeloForMultipleChoice(TupeloWithHead):
-    """The encoder, and on the [CLS] of each choice a classifier of one logit: logits_BC."""
-
-    output_class = MultipleChoiceModelOutput
-    has_choices = True
-
-    def __init__(self, config: TupeloConfig) -> None:
-        super().__init__(config)
-        self.encoder = TupeloModel(config)
-        self.classifier = ClassificationHead(config.hidden_size, 1, config.hidden_dropout_prob)
-        self.post_init()
-
-    def logits(self, x_BSD: Tensor) -> Tensor:
-        """Return the logit of each choice."""
-        logits: Tensor = self.classifier(x_BSD[:, 0])
-        return logits
-
-    def loss(self, logits: Tensor, labels: Tensor, batch: LabelledBatch) -> Tensor:
-        """Return the cross-entropy of labels_B."""
-        return batch.mean(F.cross_entropy, logits, labels)
+        return self.loss_function(logits, labels, self.config, num_items_in_batch=num_items)
 
 
 class TupeloForQuestionAnswering(TupeloPreTrainedModel):
@@ -592,25 +499,15 @@ class TupeloForQuestionAnswering(TupeloPreTrainedModel):
             *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds),
             *(output_attentions, output_hidden_states, True),
         )
-        start_BS, end_BS = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
-        loss = None
-        if start_positions is not None and end_positions is not None:
-            loss = (_place_loss(start_BS, start_positions) + _place_loss(end_BS, end_positions)) / 2
+        start_BS, end_BS = self.qa_outputs(encoded.last_hidden_state).float().unbind(-1)
         output = QuestionAnsweringModelOutput(
-            loss=loss,
+            loss=self.loss_function(start_BS, end_BS, start_positions, end_positions),
             start_logits=start_BS,
             end_logits=end_BS,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
         return _as_asked(output, return_dict, self.config)
-
-
-def _place_loss(logits_BS: Tensor, place_B: Tensor) -> Tensor:
-    length = logits_BS.shape[1]
-    return F.cross_entropy(
-        logits_BS.float(), place_B.flatten().clamp(0, length), ignore_index=length
-    )
 
 
 def _as_asked(output: Any, return_dict: bool | None, config: TupeloConfig) -> Any:
@@ -626,6 +523,5 @@ for _class, _auto_class in (
     (TupeloForSequenceClassification, "AutoModelForSequenceClassification"),
     (TupeloForTokenClassification, "AutoModelForTokenClassification"),
     (TupeloForQuestionAnswering, "AutoModelForQuestionAnswering"),
-    (TupeloForMultipleChoice, "AutoModelForMultipleChoice"),
 ):
     _class.register_for_auto_class(_auto_class)

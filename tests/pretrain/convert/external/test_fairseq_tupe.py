@@ -5,8 +5,8 @@ import torch
 
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
-from pretrain.convert.external.loader import TokenizerFiles, read_external
-from pretrain.convert.pretrained import load_pretrained, restored_model
+from pretrain.convert.external.fairseq_tupe import TokenizerFiles
+from pretrain.convert.pretrained import load_pretrained, read_external, restored_model
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.convert.external.authors_model import (
     ENCODER,
@@ -41,9 +41,9 @@ def row_of_ids(length=POSITIONS):
     return ids
 
 
-@pytest.mark.parametrize("pre", [False, True])
-@pytest.mark.parametrize("relative", [False, True])
-@pytest.mark.parametrize("length", [POSITIONS, 7])
+@pytest.mark.parametrize(
+    ("relative", "pre", "length"), [(True, True, POSITIONS), (True, False, 7), (False, False, 20)]
+)
 def test_logits_are_those_of_the_authors_model(tmp_path, relative, pre, length):
     state = checkpoint(ROWS, relative=relative, pre=pre)
     pretrained = load_pretrained(write(tmp_path, state))
@@ -117,8 +117,8 @@ def test_files_that_are_named_come_before_those_beside_the_checkpoint(tmp_path):
     load_pretrained(file).text_encoder.tokenizer.save(str(tmp_path / "tokenizer.json"))
     codes = tmp_path / "other"
     codes.write_text("t h 9\n")
-    external = read_external(str(file), TokenizerFiles(codes=codes))
-    assert len(external.text_encoder.ids("the")) == 4  # th@@ e, where tokenizer.json has the
+    pretrained = read_external(str(file), TokenizerFiles(codes=codes))
+    assert len(pretrained.text_encoder.ids("the")) == 4  # th@@ e, where tokenizer.json has the
 
 
 def test_a_checkpoint_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
@@ -142,8 +142,8 @@ def changed(change):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda s: s["model"].pop(f"{ENCODER}pos_ln.bias"), "needs .*encoder.pos_ln.bias"),
-        (lambda s: s["model"].pop(f"{ENCODER}pos.weight"), "lacks .*pos.weight; it is no check"),
+        (lambda s: s["model"].pop(f"{ENCODER}pos_ln.bias"), "needs .*projected.norm.bias"),
+        (lambda s: s["model"].pop(f"{ENCODER}pos.weight"), "no table .*pos.weight; it is no check"),
         (
             lambda s: s["model"].update({f"{ENCODER}layers.0.adapter.weight": torch.zeros(2)}),
             "has no place for decoder.sentence_encoder.layers.0.adapter.weight",
@@ -154,14 +154,14 @@ def changed(change):
         ),
         (
             lambda s: [s["model"].pop(f"{ENCODER}emb_layer_norm.{k}") for k in ("weight", "bias")],
-            "trained without --embedding-normalize",
+            "needs encoder.embedding_norm.bias, encoder.embedding_norm.weight",
         ),
         (
             lambda s: s["model"].update({f"{ENCODER}layers.1.fc1.weight": torch.zeros(3, 24)}),
             r"blocks.1.feedforward.inner.weight is \(3, 24\) instead of \(40, 24\)",
         ),
         (lambda s: setattr(s["args"], "activation_fn", "relu"), "activation_fn='relu'"),
-        (lambda s: setattr(s["args"], "encoder_normalize_before", True), "needs .*emb_out_layer"),
+        (lambda s: setattr(s["args"], "encoder_normalize_before", True), "needs .*final_norm"),
         (lambda s: delattr(s["args"], "encoder_attention_heads"), "num_heads='not in args'"),
         (lambda s: setattr(s["args"], "encoder_attention_heads", 4), "bucket_embeddings.weight is"),
         (lambda s: s.pop("args"), "which has the entries 'args' and 'model'"),

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -106,20 +105,6 @@ def test_pickled_weights_are_read_like_safetensors(tmp_path):
     assert_same_logits(load_pretrained(tmp_path), model)
 
 
-def test_weights_in_several_files_are_put_together(tmp_path):
-    model = save(tmp_path)
-    stored = list(model.state_dict().items())
-    (tmp_path / "model.safetensors").unlink()
-    places = {}
-    for number, part in enumerate((stored[::2], stored[1::2])):
-        name = f"model-{number}.safetensors"
-        save_file({key: tensor.clone() for key, tensor in part}, tmp_path / name)
-        places |= {key: name for key, _ in part}
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": places}))
-    assert_same_logits(load_pretrained(tmp_path), model)
-
-
 def test_names_of_2018_are_understood(tmp_path):
     model = save(tmp_path)
 
@@ -151,18 +136,14 @@ def test_a_pickle_that_would_execute_code_is_refused(tmp_path):
     ("changes", "complaint"),
     [
         ({"hidden_act": "relu"}, "has hidden_act='relu'; .* hidden_act='gelu'"),
-        ({"hidden_act": "gelu_new"}, "has hidden_act='gelu_new'"),
-        ({"model_type": "roberta"}, "has model_type='roberta'"),
-        (
-            {"model_type": "modernbert"},
-            "has model_type=.modernbert.; supported",
-        ),
+        ({"model_type": "modernbert"}, "has model_type=.modernbert.; supported"),
+        ({"model_type": None}, "has model_type=None; supported"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
         ({"is_decoder": True}, "has is_decoder=True"),
         ({"num_attention_heads": 5}, "width=24 cannot be split over model.num_heads=5"),
-        ({"num_hidden_layers": 4}, "another model: .* needs bert.encoder.layer.3"),
+        ({"num_hidden_layers": 4}, "another model: .* needs encoder.blocks.3"),
         ({"num_hidden_layers": 2}, "has no place for bert.encoder.layer.2"),
-        ({"vocab_size": 41}, r"word_embeddings.weight is \(40, 24\) instead of \(41, 24\)"),
+        ({"vocab_size": 41}, r"token_embeddings.weight is \(40, 24\) instead of \(41, 24\)"),
     ],
 )
 def test_a_model_that_computes_something_else_is_refused_by_name(tmp_path, changes, complaint):
@@ -173,33 +154,9 @@ def test_a_model_that_computes_something_else_is_refused_by_name(tmp_path, chang
         load_pretrained(tmp_path)
 
 
-def without(folder, entry):
-    """Take an entry out of the configuration."""
-    file = folder / "config.json"
-    content = json.loads(file.read_text())
-    del content[entry]
-    file.write_text(json.dumps(content))
-
-
-def test_a_configuration_without_an_activation_means_gelu_as_in_transformers(tmp_path):
-    save(tmp_path)
-    without(tmp_path, "hidden_act")
-    model = BertForMaskedLM.from_pretrained(tmp_path).eval()
-    assert_same_logits(load_pretrained(tmp_path), model)
-
-
-def test_without_a_kind_of_model_the_line_to_add_is_said(tmp_path):
-    save(tmp_path)
-    without(tmp_path, "model_type")
-    with pytest.raises(ConfigError, match='config.json does not say .* add "model_type": "bert"'):
-        load_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize("prefix", ["", "bert."])
-def test_an_encoder_without_its_head_is_refused(tmp_path, prefix):
+def test_an_encoder_without_its_head_is_refused(tmp_path):
     save(tmp_path, BertModel)
-    rewrite(tmp_path, lambda weights: {f"{prefix}{name}": w for name, w in weights.items()})
-    with pytest.raises(ConfigError, match=r"no masked-language-model head \(cls.predictions.bias"):
+    with pytest.raises(ConfigError, match=r"no pre-training head \(head.dense.bias, .* missing\)"):
         load_pretrained(tmp_path)
 
 
@@ -225,7 +182,7 @@ def test_weights_that_are_not_finite_are_refused_as_such(tmp_path):
     save(tmp_path)
     bias = {"cls.predictions.bias": torch.full((ROWS,), torch.nan)}
     rewrite(tmp_path, lambda weights: weights | bias)
-    with pytest.raises(ConfigError, match="cls.predictions.bias holds values that are no finite"):
+    with pytest.raises(ConfigError, match="head.output_bias holds values that are no finite"):
         load_pretrained(tmp_path)
 
 
@@ -242,14 +199,6 @@ def test_a_tokenizer_with_more_entries_than_the_model_is_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(more) + "\n")
     with pytest.raises(ConfigError, match="has ids up to 57, but the model has 40 embeddings"):
         load_pretrained(tmp_path)
-
-
-def test_a_tokenizer_json_is_preferred_to_a_vocabulary(tmp_path):
-    save(tmp_path)
-    tokenizer = Tokenizer.from_str(load_pretrained(tmp_path).text_encoder.tokenizer.to_str())
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "vocab.txt").write_text("nothing\n")
-    assert load_pretrained(tmp_path).text_encoder.ids("cat")[1] == ENTRIES.index("cat")
 
 
 def test_words_that_transformers_cuts_otherwise_are_refused_and_its_own_file_mends_it(tmp_path):
@@ -279,8 +228,7 @@ def test_a_name_that_is_not_on_the_hub_is_one_clear_error(tmp_path, monkeypatch)
         load_pretrained("runs/typo")
 
 
-def test_a_model_that_was_downloaded_without_its_words_is_asked_of_the_hub(tmp_path, monkeypatch):
-    """So transformers leaves it, which fetches a tokenizer only when one is asked for."""
+def test_a_model_that_was_downloaded_is_used_where_the_hub_cannot_be_reached(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("pretrain.convert.external.hf_bert.connect_to_hub", unreachable)
     stored = tmp_path / "models--some--bert"
@@ -290,19 +238,7 @@ def test_a_model_that_was_downloaded_without_its_words_is_asked_of_the_hub(tmp_p
     (stored / "refs" / "main").write_text("a" * 40)
     model = save(folder)
     assert_same_logits(load_pretrained("some/bert"), model)
-    (folder / "vocab.txt").unlink()
-    with pytest.raises(ConfigError, match="no folder some/bert, and the Hugging Face Hub cannot"):
-        load_pretrained("some/bert")
 
 
 def unreachable():
     raise OSError("no network")
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": 1}'])
-def test_a_damaged_index_of_weights_is_one_clear_error(tmp_path, content):
-    save(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    (tmp_path / "model.safetensors.index.json").write_text(content)
-    with pytest.raises(ConfigError, match="index.json is damaged: not JSON with a weight_map"):
-        load_pretrained(tmp_path)

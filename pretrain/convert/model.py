@@ -1,0 +1,110 @@
+"""A pre-trained model in memory: weights, settings and text encoder, and the network of them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import (
+    DEFAULT_OBJECTIVE,
+    REPLACED_TOKEN_DETECTION,
+    ElectraSettings,
+    ModelSettings,
+)
+from pretrain.convert.text_encoder import TextEncoder
+from pretrain.convert.weights import check_weights
+from pretrain.model.objectives.catalog import build_objective
+from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+from pretrain.model.objectives.replaced_tokens import Discriminator
+
+
+class Pretrained(NamedTuple):
+    """A pre-trained model of a run, an export or another program."""
+
+    model: ModelSettings
+    weights: dict[str, Tensor]  # state dict of its Objective or Discriminator, fp32, on the CPU
+    text_encoder: TextEncoder
+    name: str  # in tables
+    place: str  # an absolute path, or a name on the Hub
+    step: int | None  # of pre-training; None: unknown
+    sequence_length: int  # of the longest row that it was trained on
+    objective: str = DEFAULT_OBJECTIVE
+    # Of replaced-token detection; None: the generator is not among the weights.
+    electra: ElectraSettings | None = None
+    notes: tuple[str, ...] = ()  # of a model of another program: what was changed or left out
+
+    def checked(self) -> "Pretrained":
+        """Return the model, whose parts belong together.
+
+        Raises:
+            ConfigError: the weights are those of another model, or the model has no embedding for
+                an id of the tokenizer.
+        """
+
+        def build() -> nn.Module:
+            if self.objective == REPLACED_TOKEN_DETECTION and self.electra is None:
+                return Discriminator(self.model)
+            return build_objective(self.model, self.objective, self.electra)
+
+        check_weights(self.weights, build, place=self.place)
+        last, size = self.text_encoder.record.vocabulary_size - 1, self.model.vocabulary_size
+        if last >= size:
+            raise ConfigError(
+                f"the tokenizer of {self.place} has ids up to {last:,}, but the model has {size:,} "
+                "embeddings; give the tokenizer that it was trained with"
+            )
+        return self
+
+
+def restored_model(pretrained: Pretrained) -> MaskedLanguageModel:
+    """Return the masked language model with its weights, in evaluation mode.
+
+    Raises:
+        ConfigError: it was trained for another objective.
+    """
+    if pretrained.objective != DEFAULT_OBJECTIVE:
+        raise ConfigError(
+            f"{pretrained.place} was trained with objective={pretrained.objective}; this needs a "
+            f"model of objective={DEFAULT_OBJECTIVE}, which predicts words"
+        )
+    model = MaskedLanguageModel(pretrained.model)
+    model.load_state_dict(pretrained.weights)
+    return model.eval()
+
+
+def restored_discriminator(pretrained: Pretrained) -> Discriminator:
+    """Return the discriminator of replaced-token detection, in evaluation mode."""
+    model = Discriminator(pretrained.model)
+    model.load_state_dict(discriminator_weights(pretrained.weights))
+    return model.eval()
+
+
+def restored_network(pretrained: Pretrained) -> MaskedLanguageModel | Discriminator:
+    """Return the encoder and its head with their weights, in evaluation mode.
+
+    Raises:
+        ConfigError: it was trained for an objective of the user's own.
+    """
+    if pretrained.objective == REPLACED_TOKEN_DETECTION:
+        return restored_discriminator(pretrained)
+    return restored_model(pretrained)
+
+
+def token_logits(pretrained: Pretrained) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """Return what maps ids_BS and lengths_B to the logits of every token: BSV, or BS."""
+    model = restored_network(pretrained)
+    if isinstance(model, Discriminator):
+        return model.logits
+
+    def logits(ids_BS: Tensor, lengths_B: Tensor | None) -> Tensor:
+        x_BSD = model.encoder(ids_BS, lengths_B=lengths_B)
+        logits_BSV: Tensor = model.head(x_BSD, model.encoder.token_embeddings.weight)
+        return logits_BSV
+
+    return logits
+
+
+def discriminator_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights without those of the generator."""
+    return {name: weight for name, weight in weights.items() if not name.startswith("generator.")}
