@@ -36,12 +36,11 @@ from pretrain.convert.exports.hf_format import (
     ExportRecord,
     configuration,
     save_weights,
-    stock_model,
     stored_text_encoder,
     write_model,
 )
 from pretrain.convert.exports.hf_writer import write_tokenizer
-from pretrain.convert.hf_names import BERT, StockModel, from_stock
+from pretrain.convert.hf_names import BERT, StockModel, from_stock, stock_model
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weights import WEIGHTS_FILE, check_weights, in_fp32, stored_weights

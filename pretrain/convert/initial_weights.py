@@ -128,8 +128,8 @@ def _check_model(pretrained: Pretrained, settings: RunSettings) -> None:
                 f"{there} are the discriminator alone, and training needs the generator too; give "
                 "the run or the checkpoint that it was exported from"
             )
-        generators = [each.model_dump() for each in (pretrained.electra, settings.electra)]
-        sections["electra"] = (*generators, {"generator_weight", "discriminator_weight"})
+        generators = pretrained.electra.model_dump(), settings.electra.model_dump()
+        sections["electra"] = (*generators, set())
     different = {
         f"{section}.{name}": (theirs[name], ours[name])
         for section, (theirs, ours, unchecked) in sections.items()
