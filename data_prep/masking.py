@@ -1,9 +1,9 @@
-"""BERT's dynamic masking, as a function of seed, epoch, row and column alone.
+"""BERT's dynamic masking, as a function of seed, epoch, sequence and column alone.
 
 Masking as in Devlin et al. (2019, section 3.1), drawn again in each epoch. Every decision is a hash
-of (seed, epoch, row number, column), so it depends neither on the batch a row is in nor on the
-number of ranks or workers. Differs from BERT in that a row always has exactly k slots for
-predictions, which keeps shapes static and gives every micro-batch the same weight.
+of (seed, epoch, number of the sequence, column), so it depends neither on the batch that a sequence
+is in nor on the number of ranks or workers. Differs from BERT in that a sequence always has exactly
+k slots for predictions, which keeps shapes static and gives every micro-batch the same weight.
 
 What is hidden together is a group: a token, a word (whole-word masking of the later BERT releases,
 Cui et al. 2019), or a run of words (SpanBERT, Joshi et al. 2020, section 3.1). Groups are taken in
@@ -13,11 +13,11 @@ a random order until the k slots are full:
   pieces 2.6 % of them at S = 128, 0.7 % at 512). BERT tries later words instead, which favours
   short words more than this does. A word of more than k pieces is never hidden.
 * A span that does not fit is shortened by whole words. SpanBERT draws the length of a span first
-  and then its start; here it is first cut into spans, by a random draw at each word, and then some
-  spans are selected. The lengths are geometric too, but not limited to 10 words, a span ends at
-  special tokens and at the ends of a row, and two selected spans may touch. Spans lose their last
-  words, so the word after a special token is hidden more often than others: 1.23 times at S = 128,
-  1.08 at 512; from the tenth word on there is no difference.
+  and then its start; here the sequence is first cut into spans, by a random draw at each word, and
+  then some are selected. The lengths are geometric too, but not limited to 10 words, a span ends at
+  special tokens and at the ends of a sequence, and two selected spans may touch. Spans lose their
+  last words, so the word after a special token is hidden more often than others: 1.23 times at
+  S = 128, 1.08 at 512; from the tenth word on there is no difference.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class Masking:
     """
 
     kind: MaskingKind = "tokens"
-    probability: float = 0.15  # share of each row's positions, special ones counted
+    probability: float = 0.15  # share of the positions, special ones counted
     mean_span_words: float = 3.8  # SpanBERT: Geo(0.2) up to 10; used by spans only
     word_starts: NDArray[np.bool_] | None = None  # [V], whether a word starts with a token
     # Of the predicted tokens; the rest are shown as they are.
@@ -72,7 +72,7 @@ BERT_MASKING = Masking()
 
 
 class MaskedSequences(NamedTuple):
-    """A batch for masked-language modelling; n rows of S tokens with k slots for predictions."""
+    """A batch for masked-language modelling; n sequences of S tokens with k slots."""
 
     ids: NDArray[np.int64]  # [n, S], after masking
     positions: NDArray[np.int64]  # [n, k], ascending columns
@@ -80,7 +80,7 @@ class MaskedSequences(NamedTuple):
 
 
 class _Selection(NamedTuple):
-    """The k slots of n rows; the arrays are [n, k]."""
+    """The k slots of n sequences; the arrays are [n, k]."""
 
     positions: NDArray[np.int64]  # ascending columns
     deciders: NDArray[np.int64]  # the columns whose draws decide what is shown
@@ -112,7 +112,7 @@ class _Vocabulary(NamedTuple):
 
 
 def predictions_per_sequence(sequence_length: int, probability: float = 0.15) -> int:
-    """Return how many tokens of each row are predicted, at most."""
+    """Return how many tokens of each sequence are predicted, at most."""
     return max(1, round(probability * sequence_length))
 
 
@@ -125,29 +125,33 @@ def mask_sequences(
     tokenizer: TokenizerRecord,
     masking: Masking = BERT_MASKING,
 ) -> MaskedSequences:
-    """Hide up to k tokens of each row: 80 % [MASK], 10 % a random token, 10 % left as they are.
+    """Hide up to k tokens of each sequence: 80 % [MASK], 10 % a random token, 10 % as they are.
 
-    Special tokens are neither hidden nor drawn. A slot stays empty in a row with fewer than k
-    ordinary tokens, and where a word would have been cut: its label is `IGNORED` and its position
-    is not changed.
+    Special tokens are neither hidden nor drawn. A slot stays empty in a sequence with fewer
+    than k ordinary tokens, and where a word would have been cut: its label is `IGNORED` and its
+    position is not changed.
 
     Args:
-        ids: Rows [n, S].
-        numbers: The number of each row in its split [n].
+        ids: Sequences [n, S].
+        numbers: The number of each in its split [n].
         seed: Any integer; other seeds and epochs give other masks.
         epoch: Number of the pass over the data, from 0.
         tokenizer: Names the special tokens and the size of the vocabulary.
         masking: What is hidden together, and how much.
 
     Raises:
-        ValueError: The rows are too long for this kind of masking.
+        ValueError: The sequences are too long for this kind of masking.
     """
     num_sequences, length = ids.shape
-    _check_length(length, masking)
+    if masking.kind != "tokens" and length > LONGEST_GROUPED:
+        raise ValueError(
+            f"sequences of {length} tokens are too long to mask {masking.kind}; mask tokens, or "
+            f"build sequences of at most {LONGEST_GROUPED}"
+        )
     count = predictions_per_sequence(length, masking.probability)
     vocabulary, stream = _Vocabulary.of(tokenizer), np.array([seed % 2**64], np.uint64)
     stream = splitmix64(splitmix64(stream) ^ np.uint64(epoch))
-    streams = splitmix64(stream ^ numbers.astype(np.uint64))  # of the hashes of each row [n]
+    streams = splitmix64(stream ^ numbers.astype(np.uint64))  # of the hashes of each [n]
     masked = MaskedSequences(
         np.empty((num_sequences, length), np.int64),
         np.empty((num_sequences, count), np.int64),
@@ -160,14 +164,6 @@ def mask_sequences(
         for whole, some in zip(masked, part, strict=True):
             whole[block] = some
     return masked
-
-
-def _check_length(length: int, masking: Masking) -> None:
-    if masking.kind != "tokens" and length > LONGEST_GROUPED:
-        raise ValueError(
-            f"sequences of {length} tokens are too long to mask {masking.kind}; mask tokens, or "
-            f"build sequences of at most {LONGEST_GROUPED}"
-        )
 
 
 def splitmix64(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -183,7 +179,7 @@ def splitmix64(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _hashes(streams: NDArray[np.uint64], columns: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """Return a hash of each column, [S] or [n, k], in each row's stream [n]."""
+    """Return a hash of each column, [S] or [n, k], in each stream [n]."""
     return splitmix64(streams[:, None] + columns.astype(np.uint64) * _GOLDEN)
 
 
@@ -198,7 +194,7 @@ def _masked_block(
         selection = _token_selection(is_special, streams, masking)
     else:
         selection = _group_selection(ids, is_special, streams, masking)
-    # The second stream of a row is the hash of the first, so that what replaces a token is
+    # The second stream of a sequence is the hash of the first, so that what replaces a token is
     # independent of whether it is selected.
     second = splitmix64(streams)
     draws = _hashes(second, selection.positions)
@@ -224,7 +220,7 @@ def _masked_block(
 def _token_selection(
     is_special: NDArray[np.bool_], streams: NDArray[np.uint64], masking: Masking
 ) -> _Selection:
-    """Select k columns of each row, special tokens only where there are no others.
+    """Select k columns of each sequence, special tokens only where there are no others.
 
     Each column gets a hash as its key and the smallest keys win. The column itself is kept in the
     low bits of the key: keys are never equal, and partitioning values is much faster in numpy than
@@ -250,7 +246,7 @@ def _group_selection(
     streams: NDArray[np.uint64],
     masking: Masking,
 ) -> _Selection:
-    """Select groups of columns, as many as fit into the k slots of each row.
+    """Select groups of columns, as many as fit into the k slots of each sequence.
 
     A key is 31 bits of the hash of its group's first column, then that column, then its own one:
     the smallest keys are whole groups, and the last of them may be cut. The low half sorts as the
@@ -289,7 +285,7 @@ def _first_places(
     masking: Masking,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the flat places in [n, S] where words start, and those where groups start."""
-    # Whatever its token is, a word starts at a special token, after it, and with the row.
+    # Whatever its token is, a word starts at a special token, after it, and with the sequence.
     alone = is_special.copy()
     alone[:, 1:] |= is_special[:, :-1]
     alone[:, 0] = True
@@ -304,7 +300,7 @@ def _first_places(
 
 
 def _flat(columns: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Return the places of each row's columns [n, k] in the flattened rows of this length."""
+    """Return the places of columns [n, k] in the flattened sequences of this length."""
     return columns + np.arange(len(columns))[:, None] * length
 
 

@@ -48,7 +48,12 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
         package = (error.name or "").partition(".")[0]
         if package in OWN_PACKAGES:
             raise
-        sys.exit(f"error: {_missing(package)}")
+        here, python = shlex.quote(str(Path(__file__).parents[2])), shlex.quote(sys.executable)
+        sys.exit(
+            f"error: the package {package} is not installed for {sys.executable}; install it with: "
+            f"{python} -m pip install {package}, or use the environment of this project: source "
+            f"{here}/.venv/bin/activate"
+        )
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
@@ -62,9 +67,20 @@ def shell_command(*words: str | Path) -> str:
     """Return the line that runs `tupelo WORDS` in the user's shell.
 
     This is `tupelo` where PATH leads to that of this environment, else the path of the program,
-    else `python -m tupelo`.
+    else `PYTHON -m tupelo`.
     """
-    return " ".join((_program(), *(shlex.quote(str(word)) for word in words)))
+    program = os.environ.get(COMMAND_VARIABLE)
+    if program is None:
+        path = Path(sys.executable).parent / "tupelo"
+        program = f"{shlex.quote(sys.executable)} -m tupelo"
+        if shutil.which("tupelo") == str(path):
+            program = "tupelo"
+        elif path.is_file():
+            here = Path.cwd()
+            program = shlex.quote(
+                str(path.relative_to(here) if path.is_relative_to(here) else path)
+            )
+    return " ".join((program, *(shlex.quote(str(word)) for word in words)))
 
 
 def own_packages_first(variables: Mapping[str, str]) -> dict[str, str]:
@@ -87,32 +103,3 @@ def curves_command(folder: str | Path) -> str:
     """Return the line that starts the TensorBoard of this environment."""
     program = Path(sys.executable).with_name("tensorboard")
     return shlex.join((str(program), "--logdir", str(folder)))
-
-
-def _program() -> str:
-    given = os.environ.get(COMMAND_VARIABLE)
-    if given:
-        return given
-    program = Path(sys.executable).parent / "tupelo"
-    if shutil.which("tupelo") == str(program):
-        return "tupelo"
-    if program.is_file():
-        return shlex.quote(str(_from_here(program)))
-    python = "python" if shutil.which("python") == sys.executable else sys.executable
-    return f"{shlex.quote(python)} -m tupelo"
-
-
-def _from_here(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def _missing(package: str) -> str:
-    checkout = Path(__file__).parents[2]
-    if (checkout / "pyproject.toml").is_file():
-        here = shlex.quote(str(checkout))
-        fix = f"install it with: {shlex.quote(sys.executable)} -m pip install -e {here}"
-        if (checkout / ".venv" / "bin" / "tupelo").is_file():
-            fix = f"use the environment of this project: source {here}/.venv/bin/activate"
-    else:
-        fix = f"install it with: {shlex.quote(sys.executable)} -m pip install {package}"
-    return f"the package {package} is not installed for {sys.executable}; {fix}"

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from types import TracebackType
 from typing import Self, TypeVar
 
 from data_prep.files.errors import UserError
@@ -51,26 +50,15 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.count = count
         self._executor: ProcessPoolExecutor | None = None
-        self._threads_before: str | None = None
 
     def __enter__(self) -> Self:
         if self.count == 1:
-            self._threads_before = os.environ.get(TOKENIZER_THREADS)
             os.environ[TOKENIZER_THREADS] = "false"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
-        if self.count == 1:
-            os.environ.pop(TOKENIZER_THREADS)
-            if self._threads_before is not None:
-                os.environ[TOKENIZER_THREADS] = self._threads_before
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield `function(task)` for each task, in the order of the tasks.

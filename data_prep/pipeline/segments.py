@@ -226,12 +226,13 @@ class SampleTask(NamedTuple):
         sample: list[str] = []
         for number, place in enumerate(trained, start=self.segment.first_trained(settings)):
             if number % self.every == 0:
-                sample += text_pieces(
+                pieces, _ = text_pieces(
                     documents[place],
                     splitter=settings.sentences,
                     language=settings.language,
                     moses=settings.language if settings.moses else None,
                 )
+                sample += pieces
         counts = character_counts(sample, lowercase=settings.lowercase)
         save_text(files.path("characters.json"), json.dumps(counts))
         save_text(file, "".join(f"{piece}\n" for piece in sample))

@@ -123,14 +123,12 @@ def decoded(part: Part, file: Path, read_bytes: int) -> Document:
 
 def _cut(text: bytes) -> int:
     """Return where to cut a text that is too long: after a line, a word or a character."""
-    if (
-        end := text.rfind(b"\n", 0, LONGEST_DOCUMENT) + 1
-        or text.rfind(b" ", 0, LONGEST_DOCUMENT) + 1
-    ):
-        return end
-    end = LONGEST_DOCUMENT
+    for blank in (b"\n", b" "):
+        if end := text.rfind(blank, 0, LONGEST_DOCUMENT) + 1:
+            return end
     # The first byte of a long character is 11xxxxxx, and at most three 10xxxxxx follow.
-    for back in range(1, min(4, end)):
-        if text[end - back] & 0b1100_0000 != 0b1000_0000:
-            return end - back if text[end - back] >= 0b1100_0000 else end
-    return end
+    for back in range(1, 4):
+        byte = text[LONGEST_DOCUMENT - back]
+        if byte & 0b1100_0000 != 0b1000_0000:
+            return LONGEST_DOCUMENT - back * (byte >= 0b1100_0000)
+    return LONGEST_DOCUMENT

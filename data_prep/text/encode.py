@@ -44,13 +44,17 @@ class DocumentEncoder:
         texts: list[str] = []
         num_texts, num_sentences = [], []
         for document in documents:
-            pieces, count = _pieces(document, self.splitter, self.language, self.record.moses)
+            pieces, count = text_pieces(
+                document, splitter=self.splitter, language=self.language, moses=self.record.moses
+            )
             texts += pieces[:1] + [self.record.joint + piece for piece in pieces[1:]]
             num_texts.append(len(pieces))
             num_sentences.append(count)
         ids = iter(self._ids_of(texts))
         return [
-            EncodedDocument(_joined(list(itertools.islice(ids, number))), count)
+            EncodedDocument(
+                np.concatenate([np.empty(0, np.uint32), *itertools.islice(ids, number)]), count
+            )
             for number, count in zip(num_texts, num_sentences, strict=True)
         ]
 
@@ -63,18 +67,12 @@ class DocumentEncoder:
 
 def text_pieces(
     paragraphs: list[str], *, splitter: SentenceSplitter, language: str, moses: str | None
-) -> list[str]:
-    """Return the pieces that the tokenizer encodes: sentences, after Moses if it is named.
-
-    Sentences without a space between them, as in Chinese, form one piece.
-    """
-    return _pieces(paragraphs, splitter, language, moses)[0]
-
-
-def _pieces(
-    paragraphs: list[str], splitter: SentenceSplitter, language: str, moses: str | None
 ) -> tuple[list[str], int]:
-    """Return the pieces and the number of their sentences."""
+    """Return the pieces that the tokenizer encodes, and the number of their sentences.
+
+    They are sentences, after Moses if it is named. Sentences without a space between them, as in
+    Chinese, form one piece.
+    """
     pieces: list[str] = []
     num_sentences = 0
     for sentences in split_sentences(paragraphs, splitter=splitter, language=language):
@@ -87,9 +85,9 @@ def _pieces(
                 piece = ""
         pieces.append(piece.strip())
     pieces = list(filter(None, pieces))
-    if moses is None:
-        return pieces, num_sentences
-    return [moses_words(piece, moses) for piece in pieces], num_sentences
+    if moses is not None:
+        pieces = [moses_words(piece, moses) for piece in pieces]
+    return pieces, num_sentences
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -103,10 +101,6 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
             batch, num_characters = [], 0
     if batch:
         yield batch
-
-
-def _joined(arrays: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    return np.concatenate([np.empty(0, np.uint32), *arrays])
 
 
 @functools.lru_cache(maxsize=1)

@@ -30,13 +30,6 @@ _KNOWN_NAMES: dict[SpecialToken, tuple[str, ...]] = {
     "sep": (SEP, "</s>", "<sep>", "<eos>"),
     "mask": (MASK, "<mask>"),
 }
-_PURPOSE: dict[SpecialToken, str] = {
-    "pad": "to pad batches of texts",
-    "unk": "for unknown words",
-    "cls": "at the start of every sequence",
-    "sep": "between documents and at the end of every sequence",
-    "mask": "for masked tokens",
-}
 _PROBES = (("one", "two"), ("The end.", "Another one"), ("a b c", '"Quoted"'), ("1", "2"))
 
 
@@ -129,25 +122,23 @@ def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[Special
     missing = []
     for role in get_args(SpecialToken):
         candidates = (names[role],) if role in names else _KNOWN_NAMES[role]
-        ids = [tokenizer.token_to_id(name) for name in candidates]
-        known = [number for number in ids if number is not None]
-        if known:
-            found[role] = known[0]
+        ids = [number for number in map(tokenizer.token_to_id, candidates) if number is not None]
+        if ids:
+            found[role] = ids[0]
         elif role != "unk" or not _is_byte_level(tokenizer):
-            missing.append(f"no {role} token ({' or '.join(candidates)}) {_PURPOSE[role]}")
+            missing.append(f"no {role} token ({' or '.join(candidates)})")
     if missing:
         raise TokenizerError(
             f"the tokenizer has {', '.join(missing)}; choose one made for masked language models, "
             "or add what is missing to its tokenizer.json"
         )
-    by_id: dict[int, SpecialToken] = {}
+    first = {number: role for role, number in reversed(found.items())}
     for role, number in found.items():
-        if number in by_id:
+        if first[number] != role:
             raise TokenizerError(
-                f"the tokenizer uses {tokenizer.id_to_token(number)} both as {by_id[number]} and "
+                f"the tokenizer uses {tokenizer.id_to_token(number)} both as {first[number]} and "
                 f"as {role}; they must differ"
             )
-        by_id[number] = role
     return found
 
 
@@ -157,13 +148,14 @@ def joint_of(tokenizer: Tokenizer) -> Literal["", " "]:
     Raises:
         TokenizerError: Neither an empty prefix nor a space gives the tokens of the whole text.
     """
-    for joint in get_args(Literal["", " "]):
+    joints: tuple[Literal["", " "], ...] = ("", " ")
+    for joint in joints:
         if all(
             _ids(tokenizer, f"{first} {second}")
             == _ids(tokenizer, first) + _ids(tokenizer, joint + second)
             for first, second in _PROBES
         ):
-            return joint  # type: ignore[no-any-return]
+            return joint
     raise TokenizerError(
         "the tokenizer encodes a sentence differently alone than after another one, with or "
         "without a space before it; documents cannot be encoded by sentences: choose another one"

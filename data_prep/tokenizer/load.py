@@ -32,7 +32,7 @@ def load_tokenizer(place: str) -> Tokenizer:
     path = Path(place)
     file = _file_in(path) if path.is_dir() else path
     if file.is_file():
-        tokenizer = _from_vocabulary(file) if file.suffix == ".txt" else _from_file(file)
+        tokenizer = _from_vocabulary(file) if file.suffix == ".txt" else read_tokenizer(file)
     elif path.suffix in FILE_SUFFIXES or path.is_absolute() or place.startswith("."):
         raise TokenizerError(f"{place}: no such file; {CHOICES}")
     else:
@@ -67,15 +67,8 @@ def _file_in(folder: Path) -> Path:
     )
 
 
-def _from_file(file: Path) -> Tokenizer:
-    try:
-        return read_tokenizer(file)
-    except TokenizerError as error:
-        raise TokenizerError(f"{error}; {CHOICES}") from error
-
-
 def _from_vocabulary(file: Path) -> Tokenizer:
-    """Return BERT's tokenizer around a vocab.txt, one entry a line."""
+    """Return BERT's tokenizer around a vocab.txt, with what the configuration beside it says."""
     try:
         entries = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
@@ -86,27 +79,20 @@ def _from_vocabulary(file: Path) -> Tokenizer:
             f"{file}: not a vocabulary of BERT's kind, which lists every entry once, among them "
             f"{UNK} and {CLS}; {CHOICES}"
         )
-    normalizer = _normalizer(file, entries)
-    tokenizer = bert_tokenizer(
-        models.WordPiece(vocabulary, unk_token=UNK), lowercase=normalizer.lowercase
-    )
-    tokenizer.normalizer = normalizer
-    return tokenizer
-
-
-def _normalizer(file: Path, entries: list[str]) -> normalizers.BertNormalizer:
-    """Return BERT's, with what the configuration beside the vocabulary says of it."""
     configuration = file.with_name("tokenizer_config.json")
     known = _json_in(configuration) if configuration.is_file() else {}
     lowercase = known.get("do_lower_case")
     if lowercase is None:
         lowercase = not any(entry != entry.lower() for entry in entries if entry[:1] != "[")
     strips_accents = known.get("strip_accents")  # None: where it lowercases
-    return normalizers.BertNormalizer(
+    model = models.WordPiece(vocabulary, unk_token=UNK)
+    tokenizer = bert_tokenizer(model, lowercase=bool(lowercase))
+    tokenizer.normalizer = normalizers.BertNormalizer(
         lowercase=bool(lowercase),
         strip_accents=strips_accents if strips_accents is None else bool(strips_accents),
         handle_chinese_chars=bool(known.get("tokenize_chinese_chars", True)),
     )
+    return tokenizer
 
 
 def _from_hub(name: str) -> Tokenizer:
@@ -114,14 +100,14 @@ def _from_hub(name: str) -> Tokenizer:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return _from_file(Path(hf_hub_download(name, TOKENIZER_FILE, local_files_only=True)))
+        return read_tokenizer(Path(hf_hub_download(name, TOKENIZER_FILE, local_files_only=True)))
     except LocalEntryNotFoundError:
         pass  # not downloaded before
     except HFValidationError as error:
         raise TokenizerError(f"{name}: neither a file nor a name on the Hub; {CHOICES}") from error
     try:
         connect_to_hub()
-        return _from_file(Path(hf_hub_download(name, TOKENIZER_FILE)))
+        return read_tokenizer(Path(hf_hub_download(name, TOKENIZER_FILE)))
     except (HfHubHTTPError, LocalEntryNotFoundError) as error:
         reason = str(error).strip().splitlines()[0]
         raise TokenizerError(

@@ -211,8 +211,7 @@ def predictions_per_batch(settings: RunSettings) -> int:
     return predictions * settings.batch.global_sequences
 
 
-def _begin_worker(number: int) -> None:
-    del number
+def _begin_worker(_number: int) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None and parent.pid is not None
     end_only_with_parent(parent.pid)
@@ -220,8 +219,7 @@ def _begin_worker(number: int) -> None:
     Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
 
 
-def _end_worker(error: Exception, batch: object) -> None:
-    del batch
+def _end_worker(error: Exception, _batch: object) -> None:
     sys.stderr.write(f"a batch cannot be sent: {type(error).__name__} {error}\n")
     os._exit(1)
 

@@ -57,6 +57,5 @@ def test_any_value_is_shown_in_one_short_line(value):
 def test_short_values_are_shown_as_they_are():
     for value in (1, -5, "a", "it's", None, True, [1, "b"], {"a": 1}, 0.5):
         assert quoted(value) == repr(value)
-    assert quoted("x" * 200) == f"'{'x' * 38}...{'x' * 38}'"
-    assert quoted(1 << 300) == "a number of 301 bits"
-    assert quoted([0] * 100) == "list of 100 entries"
+    assert quoted("x" * 200) == f"'{'x' * 37}...{'x' * 37}'"
+    assert quoted(1 << 20_000) == "a value of type int, too long to show"

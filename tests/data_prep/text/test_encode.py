@@ -74,5 +74,5 @@ def test_sentences_follow_a_space_where_the_tokenizer_wants_one(tmp_path):
 
 
 def test_moses_comes_before_the_tokenizer():
-    pieces = text_pieces(["Don't stop. Never!"], splitter="spacy", language="en", moses="en")
+    pieces, _ = text_pieces(["Don't stop. Never!"], splitter="spacy", language="en", moses="en")
     assert pieces == [moses_words(text, "en") for text in ("Don't stop.", "Never!")]
