@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from data_prep.files.errors import ConfigError
-from data_prep.files.quoting import quoted
+from data_prep.files.quoting import plain, quoted
 
 LAST_VERSION = "0.2.0"  # that reads other values
 LONGEST_COMPARED = 200  # difflib would take minutes for a long text
@@ -59,7 +59,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
     if removed is not None:
         return f"; {removed.instead}"
     found = difflib.get_close_matches(name[:LONGEST_COMPARED], known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    return f"; did you mean {plain(found[0])}?" if found else ""
 
 
 def without_removed(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import faulthandler
 import signal
 from contextlib import contextmanager
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 
 SECONDS = 60  # of one example; all take a fraction of one, but machines are shared
 LONGEST_MESSAGE = 600
@@ -15,7 +15,7 @@ class Hang(BaseException):
     """An example took far too long; no reader catches it."""
 
 
-def few(num_examples=60):
+def few(num_examples=30):
     """Return the settings of a test: few examples, always the same; more with the profile long."""
     if settings.default.max_examples >= LONG:
         return settings.default
@@ -67,3 +67,29 @@ def check_message(message, naming):
     assert message.isprintable(), repr(message)
     assert 0 < len(message) < LONGEST_MESSAGE, message
     assert any(word in message for word in naming), f"{message!r} names none of {naming}"
+
+
+def check_file(file, mutate, read, errors, *, naming, num_examples=30, then=lambda _: None):
+    """Check that a file is read or refused, whatever becomes of it.
+
+    Args:
+        file: is restored in the end.
+        mutate: makes a strategy of the content of a file, see mutations.py.
+        read: as of `result_or_clear_error`, and so are `errors` and `naming`.
+        num_examples: of mutations.
+        then: checks what was read.
+    """
+    content = file.read_bytes()
+
+    @few(num_examples)
+    @given(mutate(content))
+    def check(mutated):
+        file.write_bytes(mutated)
+        try:
+            found = result_or_clear_error(read, errors, naming=naming)
+            if found is not None:
+                then(found)
+        finally:
+            file.write_bytes(content)
+
+    check()

@@ -5,7 +5,6 @@ import json
 import pyarrow
 import pytest
 import torch
-from hypothesis import given
 from pyarrow import parquet
 
 from data_prep.tokenizer.describe import TokenizerError
@@ -26,7 +25,7 @@ from tests.finetune.models.kept_case import fine_tuned
 from tests.finetune.report.score_case import write_result, write_sweep_record
 from tests.finetune.small_glue import write_small_glue
 from tests.hostile.mutations import mutated_bytes, mutated_json, mutated_lines
-from tests.hostile.property import few, result_or_clear_error
+from tests.hostile.property import check_file
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +49,12 @@ def check_examples(data):
 
 @pytest.mark.parametrize("task", ["CoLA", "STS-B", "MNLI"])
 def test_any_file_of_glue_is_read_or_refused(glue, task):
-    file = glue / task / "train.tsv"
-    content = file.read_bytes()
+    file, errors = glue / task / "train.tsv", (TaskError, ConfigError)
 
-    @few(50)
-    @given(mutated_bytes(content))
-    def check(mutated):
-        file.write_bytes(mutated)
-        data = result_or_clear_error(
-            lambda: read_files(GLUE, GLUE.tasks[task], glue),
-            (TaskError, ConfigError),
-            naming=[str(file)],
-        )
-        if data is not None:
-            check_examples(data)
+    def read():
+        return read_files(GLUE, GLUE.tasks[task], glue)
 
-    check()
-    file.write_bytes(content)
+    check_file(file, mutated_bytes, read, errors, naming=[str(file)], then=check_examples)
 
 
 ROWS = [{"text": f"words of {n}", "class": "ab"[n % 2], "extra": [n, None]} for n in range(8)]
@@ -88,39 +76,31 @@ def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression
         content = file.read_bytes()
     else:
         content = text_rows(suffix, regression=regression).encode()
+    file.write_bytes(content)
     # Without development rows some of the training rows are held out.
-    dev = None if regression else tmp_path / f"dev.{suffix}"
-    own = OwnTask(train=file, dev=dev, label="class", regression=regression)
-
-    @few(60)
-    @given(mutated_lines(content) if suffix == "jsonl" else mutated_bytes(content))
-    def check(mutated):
-        for place in filter(None, (file, dev)):
-            place.write_bytes(mutated)
-        data = result_or_clear_error(lambda: read_own(own), TaskError, naming=[str(tmp_path)])
-        if data is not None:
-            check_examples(data)
-
-    check()
+    own = OwnTask(
+        train=file, dev=None if regression else file, label="class", regression=regression
+    )
+    mutate = mutated_lines if suffix == "jsonl" else mutated_bytes
+    naming = [str(tmp_path)]
+    check_file(file, mutate, lambda: read_own(own), TaskError, naming=naming, then=check_examples)
 
 
 def test_any_record_of_a_fine_tuned_model_is_read_or_refused(tmp_path):
     folder = fine_tuned(tmp_path).folder
-    file = folder / "config.json"
-    content = file.read_bytes()
+    errors = (ConfigError, TokenizerError)
 
-    @few(60)
-    @given(mutated_json(content))
-    def check(mutated):
-        file.write_bytes(mutated)
-        kept = result_or_clear_error(
-            lambda: read_model(folder), (ConfigError, TokenizerError), naming=[str(folder)]
-        )
-        if kept is not None:
-            outputs = Predictor(kept, torch.device("cpu")).outputs([("names",) * 2])
-            assert len(outputs) == 1
+    def predict(kept):
+        assert len(Predictor(kept, torch.device("cpu")).outputs([("names",) * 2])) == 1
 
-    check()
+    check_file(
+        folder / "config.json",
+        mutated_json,
+        lambda: read_model(folder),
+        errors,
+        naming=[str(folder)],
+        then=predict,
+    )
 
 
 def text_rows(suffix, *, regression):
@@ -161,18 +141,9 @@ def tables_of(folder):
     ["grid.json", "majority.json", "RTE/m-None/lr_0.001/seed_0/result.json"],
 )
 def test_any_record_of_a_sweep_is_in_the_table_or_refused(sweep, name):
-    content = (sweep / name).read_bytes()
-
-    @few(80)
-    @given(mutated_json(content))
-    def check(mutated):
-        (sweep / name).write_bytes(mutated)
-        try:
-            result_or_clear_error(lambda: tables_of(sweep), ConfigError, naming=[str(sweep)])
-        finally:
-            (sweep / name).write_bytes(content)
-
-    check()
+    check_file(
+        sweep / name, mutated_json, lambda: tables_of(sweep), ConfigError, naming=[str(sweep)]
+    )
 
 
 @pytest.mark.parametrize("task", ["RTE", "STS-B"])
@@ -181,25 +152,17 @@ def test_any_predictions_are_submitted_or_refused(sweep, tmp_path, task):
         folders, to, model, checkpoint = [sweep], tmp_path / "submission", None, "newest"
         suite, replace = "glue", False
 
-    files = [
+    file, other = (
         sweep / task / "m-None" / "lr_0.001" / f"seed_{n}" / "predictions_test.json" for n in (0, 1)
-    ]
-    content = files[0].read_bytes()
+    )
 
-    @few(40)
-    @given(mutated_json(content))
-    def check(mutated):
-        for file in files:
-            file.write_bytes(mutated)
-        try:
-            result_or_clear_error(
-                lambda: submit(Arguments), (ConfigError, TaskError), naming=[str(sweep), task]
-            )
-        finally:
-            for file in files:
-                file.write_bytes(content)
+    def read():
+        other.write_bytes(file.read_bytes())
+        submit(Arguments)
 
-    check()
+    errors, content = (ConfigError, TaskError), other.read_bytes()
+    check_file(file, mutated_json, read, errors, naming=[str(sweep), task], num_examples=20)
+    other.write_bytes(content)
 
 
 @pytest.mark.parametrize("value", ["NaN", "1e999", '"0.5"', "true"])

@@ -5,7 +5,6 @@ import json
 import math
 
 import pytest
-from hypothesis import given
 
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
@@ -18,7 +17,7 @@ from pretrain.compare.tables import (
 )
 from pretrain.config.errors import ConfigError
 from tests.hostile.mutations import mutated_json, mutated_lines
-from tests.hostile.property import few, result_or_clear_error
+from tests.hostile.property import check_file
 from tests.pretrain.commands.test_compare import write, write_run
 
 FILES = ("run.json", "result.json", "evals.jsonl", "metrics.jsonl", "launches.jsonl")
@@ -49,23 +48,14 @@ def compared(*folders):
 
 @pytest.mark.parametrize("name", FILES)
 def test_any_file_of_a_run_is_compared_or_refused(baseline, other, name):
-    content = (other / name).read_bytes()
-    mutate = mutated_lines if name.endswith("jsonl") else mutated_json
-
-    @few()
-    @given(mutate(content))
-    def check(mutated):
-        (other / name).write_bytes(mutated)
-        try:
-            comparison = result_or_clear_error(
-                lambda: compared(baseline, other), ConfigError, naming=[str(other), str(baseline)]
-            )
-        finally:
-            (other / name).write_bytes(content)
-        if comparison is not None:
-            assert math.isfinite(comparison.target)
-
-    check()
+    check_file(
+        other / name,
+        mutated_lines if name.endswith("jsonl") else mutated_json,
+        lambda: compared(baseline, other),
+        ConfigError,
+        naming=[str(other), str(baseline)],
+        then=lambda comparison: math.isfinite(comparison.target) or pytest.fail("no target"),
+    )
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", r"$\frac$ {{ 7 * 7 }} 100 % _日本"])

@@ -3,7 +3,6 @@
 import shutil
 
 import pytest
-from hypothesis import given
 
 from finetune.protocol import load_protocol
 from pretrain.config.ds_config import (
@@ -20,7 +19,7 @@ from pretrain.config.settings import RunSettings, as_json
 from pretrain.distributed.deepspeed_library import check_ds_config
 from pretrain.train.dry_run import describe_run
 from tests.hostile.mutations import mutated_json, mutated_toml
-from tests.hostile.property import few, result_or_clear_error
+from tests.hostile.property import check_file
 
 # A message names the file, or the setting.
 SETTINGS = ("setting", *RunSettings.model_fields)
@@ -36,54 +35,52 @@ DS_JSON = (
 
 def test_any_recipe_is_a_run_or_refused(tmp_path):
     parents = {name: file.read_text() for name, file in recipe_files().items()}
-    content = parents["tupe_r_pld"]
     for name, text in parents.items():
         (tmp_path / f"{name}.toml").write_text(text)
     file = tmp_path / "mine.toml"
-
-    @few(150)
-    @given(mutated_toml(content) | mutated_toml(parents["cpu"]))
-    def check(mutated):
-        file.write_bytes(mutated)
-        result_or_clear_error(
-            lambda: as_json(load_settings(file)), ConfigError, naming=[str(tmp_path), *SETTINGS]
+    for name in ("tupe_r_pld", "cpu"):
+        file.write_text(parents[name])
+        check_file(
+            file,
+            lambda content: mutated_toml(content.decode()),
+            lambda: as_json(load_settings(file)),
+            ConfigError,
+            naming=[str(tmp_path), *SETTINGS],
         )
-
-    check()
 
 
 def test_any_run_json_is_a_recipe_or_refused(tmp_path):
-    content = as_json(load_settings("tiny_cpu")).encode()
+    file = tmp_path / "run.json"
+    file.write_text(as_json(load_settings("tiny_cpu")))
 
-    @few(150)
-    @given(mutated_json(content))
-    def check(mutated):
-        (tmp_path / "run.json").write_bytes(mutated)
-        settings = result_or_clear_error(
-            lambda: load_settings(tmp_path), ConfigError, naming=[str(tmp_path), *SETTINGS]
-        )
-        if settings is not None:
-            (tmp_path / "run.json").write_text(as_json(settings))
-            assert load_settings(tmp_path) == settings
+    def read_again(settings):
+        file.write_text(as_json(settings))
+        assert load_settings(tmp_path) == settings
 
-    check()
+    check_file(
+        file,
+        mutated_json,
+        lambda: load_settings(tmp_path),
+        ConfigError,
+        naming=[str(tmp_path), *SETTINGS],
+        num_examples=50,
+        then=read_again,
+    )
 
 
 def test_any_protocol_of_fine_tuning_is_one_or_refused(tmp_path):
     from finetune.protocol import PROTOCOLS
 
-    file = tmp_path / "mine.toml"
     for other in PROTOCOLS.glob("*.toml"):
         shutil.copyfile(other, tmp_path / other.name)
-    content = (PROTOCOLS / "tupe.toml").read_text()
-
-    @few(100)
-    @given(mutated_toml(content))
-    def check(mutated):
-        file.write_bytes(mutated)
-        result_or_clear_error(lambda: load_protocol(str(file)), ConfigError, naming=[str(tmp_path)])
-
-    check()
+    file = shutil.copyfile(PROTOCOLS / "tupe.toml", tmp_path / "mine.toml")
+    check_file(
+        file,
+        lambda content: mutated_toml(content.decode()),
+        lambda: load_protocol(str(file)),
+        ConfigError,
+        naming=[str(tmp_path)],
+    )
 
 
 @pytest.mark.parametrize("content", [DS_JSON, (DS_CONFIGS / "zero2_bf16.json").read_bytes()])
@@ -100,17 +97,9 @@ def test_any_deepspeed_json_runs_or_is_refused(tmp_path, content):
         check_ds_config(filled)
         return describe_run(run, filled, 1, run.steps)
 
-    @few(150)
-    @given(mutated_json(content))
-    def check(mutated):
-        file.write_bytes(mutated)
-        result_or_clear_error(
-            read,
-            ConfigError,
-            naming=[str(file), "JSON", "torch_autocast", "zero_optimization", "half precision"],
-        )
-
-    check()
+    file.write_bytes(content)
+    naming = [str(file), "JSON", "torch_autocast", "zero_optimization", "half precision"]
+    check_file(file, mutated_json, read, ConfigError, naming=naming, num_examples=50)
 
 
 def test_a_module_that_deepspeed_would_import_is_refused(tmp_path):

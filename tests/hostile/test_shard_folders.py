@@ -67,7 +67,7 @@ def test_any_manifest_gives_the_rows_or_a_clear_error(whole, folder):
     content = (whole / "manifest.json").read_bytes()
     every_row = [row for rows in rows_of_everything(whole).values() for row in rows]
 
-    @few(120)
+    @few(60)
     @given(mutated_json(content))
     def check(mutated):
         (folder / "manifest.json").write_bytes(mutated)
@@ -85,7 +85,7 @@ def test_any_damage_to_a_shard_is_detected(whole, folder):
     restore(whole, folder)
     file = first_shard(whole)
 
-    @few(120)
+    @few(60)
     @given(mutated_bytes(file.read_bytes()))
     def check(mutated):
         (folder / file.name).write_bytes(mutated)
@@ -103,7 +103,7 @@ def test_any_tokenizer_of_a_shard_folder_is_used_or_refused(whole, folder):
     content = (whole / "tokenizer.json").read_bytes()
     manifest = read_manifest(whole)
 
-    @few(60)
+    @few(30)
     @given(mutated_json(content))
     def check(mutated):
         (folder / "tokenizer.json").write_bytes(mutated)

@@ -124,17 +124,6 @@ def test_a_wrong_column_is_refused_at_once_with_the_ones_that_are_there(tmp_path
         read(f"{tmp_path / 'a.parquet'}:column=n")
 
 
-def test_parquet_is_streamed_batch_by_batch(tmp_path):
-    texts = [f"document {n}\nmore" for n in range(1000)]
-    texts[3], texts[4] = None, ""
-    file = tmp_path / "a.parquet"
-    parquet.write_table(pyarrow.table({"text": texts}), file, row_group_size=300)
-    found = read(file)
-    assert Skipped(str(file), 4, "the text is null") in found
-    documents = [item for item in found if isinstance(item, list)]
-    assert documents == [[f"document {n}", "more"] for n in range(1000) if n not in (3, 4)]
-
-
 # WikiExtractor
 
 

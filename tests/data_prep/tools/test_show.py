@@ -2,7 +2,6 @@ import re
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from data_prep.masking import IGNORED, mask_sequences
 from data_prep.shards.format import open_shards
@@ -16,20 +15,6 @@ from tests.data_prep.small_shards import (
 )
 
 TEXT = "Zürich ist größer als Genève, 東京 noch größer 🙂. " * 5
-
-
-def byte_tokenizer():
-    """Pieces of bytes: one token may be less than a character."""
-    names = [f"[{name.upper()}]" for name in SPECIAL]
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=270, special_tokens=names, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator([TEXT], trainer)
-    return tokenizer
 
 
 def folder_with(tmp_path, tokenizer, documents):
@@ -56,16 +41,6 @@ def test_pieces_of_words_are_joined(tmp_path):
     parts = parts_of(shown(folder_with(tmp_path, word_tokenizer(), [ids])))
     assert parts["text"].startswith("[CLS] a slowly found boat. a slowly found boat.")
     assert parts["text"].endswith("[SEP]")
-
-
-def test_characters_of_several_pieces_are_joined(tmp_path):
-    tokenizer = byte_tokenizer()
-    ids = tokenizer.encode(TEXT, add_special_tokens=False).ids
-    folder = write_folder(
-        tmp_path / "shards", {"train": [ids]}, tokenizer=tokenizer, sequence_length=len(ids) + 2
-    )
-    parts = parts_of(shown(folder))
-    assert parts["text"] == f"[CLS] {TEXT}[SEP]"
 
 
 def test_every_answer_names_its_column_what_is_shown_and_what_was_there(tmp_path):

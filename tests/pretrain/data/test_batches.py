@@ -1,5 +1,4 @@
 import errno
-import multiprocessing
 import signal
 from contextlib import contextmanager
 
@@ -7,7 +6,6 @@ import numpy
 import pytest
 import torch
 from tokenizers import Tokenizer, models
-from torch.utils.data import DataLoader
 
 from data_prep.masking import IGNORED
 from data_prep.shards.format import SplitSequences, open_shards
@@ -33,7 +31,6 @@ from pretrain.data.shards import (
     shards_folder,
 )
 from tests.pretrain.data.conftest import settings
-from tests.selection import mostly_slow
 
 
 class UnmaskedSequences(MaskedSplit):
@@ -158,34 +155,6 @@ def test_workers_need_no_shared_memory(opened, shards, monkeypatch):
     assert [torch.equal(batch.ids_BS, dataset[n].ids_BS) for n, batch in enumerate(found)] == [
         True
     ] * 3
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_batches_without_an_end_are_those_of_any_end(opened, shards, workers):
-    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=1, world_size=2))
-    endless = batches_from(dataset, 3, None, workers=workers, pin_memory=False)
-    for index in range(3, 20):
-        expected = dataset[index]
-        assert all(torch.equal(a, b) for a, b in zip(next(endless), expected, strict=True))
-
-
-@pytest.mark.parametrize(
-    "start_method", mostly_slow(["fork", "spawn"], "the same for spawned workers")
-)
-@pytest.mark.parametrize("masking", ["tokens", "spans"])
-def test_workers_may_be_started_in_any_way(opened, shards, start_method, masking):
-    chosen = settings(shards, "--data.masking", masking)
-    dataset = TrainingBatches(opened, chosen, Place(4, rank=0, world_size=1))
-    alone = [dataset[index] for index in range(5, 9)]  # the files are open before the workers start
-    loader = DataLoader(
-        dataset,
-        batch_size=None,
-        sampler=range(5, 9),
-        num_workers=2,
-        multiprocessing_context=multiprocessing.get_context(start_method),
-    )
-    for ours, theirs in zip(alone, loader, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, monkeypatch):
