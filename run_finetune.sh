@@ -9,61 +9,22 @@
 #   --glue FOLDER           GLUE's original files; hub: from the Hugging Face Hub
 #   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl, .parquet); --text and
 #                           --label name their columns, two for a pair; --regression: labels are
-#                           numbers; --metric: what counts; --name: name of the task in tables
+#                           numbers
 #   --protocol NAME         quick (default: minutes on a CPU), tupe, pld, electra, or a .toml file
-#   --learning_rates, --seeds, --epochs, --batch ...
-#                           change the protocol; RUN --help lists all settings
 #   --checkpoints STEP ...  of each run: newest (default), all, or steps of pre-training
-#   --from-scratch          also fine-tune the same encoders with random weights
 #   --to FOLDER             folder of the results (default: RUN/finetune/PROTOCOL)
-#   --keep WHICH            models to keep: best (default; the median seed of each task's best
-#                           learning rate), all, none
-#   --workers N             trials at once (default: one per GPU or CPU core)
-#   --predict-test          write predictions of the test sets
-#   --retry-failed          run failed trials again
 #   --dry-run               print what would run
 #
 # One trial per model, task, learning rate and seed. The same command continues a stopped sweep.
-# Installs what is missing into .venv (or the active environment), then runs `tupelo finetune run`.
-# Relative paths that exist in the folder you call from are taken from there, others from the folder
-# of this script.
+# Installs what is missing into .venv (or the active environment), then runs `tupelo finetune run`,
+# whose --help lists all options.
 set -euo pipefail
-caller=$PWD
-CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
-source ./environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-PATH_OPTIONS='glue|train|dev|test'
-FLAGS='from-scratch|predict-test|retry-failed|dry-run|regression' # without a value: a RUN may follow
-arguments=()
-
-main() {
-  if (($# == 0)) || [[ $1 == -h || $1 == --help ]]; then
-    sed -n '2,/^set /s/^# \{0,1\}//p' run_finetune.sh
-    return
-  fi
-  read_arguments "$@"
-  prepare_environment
-  exec python -m finetune run "${arguments[@]}"
-}
-
-# Pass everything on; paths are resolved from the folder of the caller.
-read_arguments() { # ARGUMENT ...
-  local option=''
-  while (($#)); do
-    if [[ $1 =~ ^--($PATH_OPTIONS|protocol|to)= ]]; then
-      set -- "${1%%=*}" "${1#*=}" "${@:2}"
-    fi
-    if [[ $1 == --* ]]; then
-      option=$1
-      [[ ! $option =~ ^--($FLAGS)$ ]] || option=''
-    elif [[ $option == --to ]]; then
-      set -- "$(folder_from_caller "$1")" "${@:2}"
-    elif [[ -z $option || $option =~ ^--($PATH_OPTIONS)$ || $option$1 == --protocol*.toml ]]; then
-      set -- "$(path_from_caller "$1")" "${@:2}"
-    fi
-    arguments+=("$1")
-    shift
-  done
-}
-
-main "$@"
+case ${1:---help} in
+  -h | --help) print_header "$checkout/run_finetune.sh" ;;
+  *)
+    prepare_environment
+    run_tupelo finetune run "$@"
+    ;;
+esac

@@ -6,8 +6,8 @@
 #                                  extra "clients"), and a dry run of benchmarks/gpu.sh
 #   ./run_tests.sh ARGUMENT ...    the arguments go to pytest: -k shards, tests/pretrain, -m gpu
 set -euo pipefail
-CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")"
-source ./environment.sh
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+cd "$checkout"
 
 run() {
   printf '+ %s\n' "$*"
@@ -28,5 +28,5 @@ run mypy
 for scripts in benchmarks benchmarks/{against_hugging_face,gpu} paper; do
   run env MYPYPATH="$scripts" mypy "$scripts"/*.py # they import each other by name
 done
-run pytest "${selection[@]}" "$@"
+run pytest ${selection[@]+"${selection[@]}"} "$@"
 [[ -z $all ]] || run benchmarks/gpu.sh --dry-run "$(mktemp -d)"

@@ -96,7 +96,7 @@ convert() {
   run tupelo fill-mask my_model "The boats are [MASK] one after the other."
 }
 
-shell_scripts() { # their relative paths are looked up here first
+shell_scripts() {
   [[ -e $checkout/.venv/bin/tupelo || -n ${VIRTUAL_ENV:-} ]] || return 0
   title "The scripts of the checkout"
   run ./run_pretrain.sh tiny_cpu --data.shards data/both --model.vocabulary_size 256 \
