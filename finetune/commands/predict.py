@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-    from finetune.models.kept_model import KeptRecord
+    from finetune.models.kept_record import KeptRecord
 
 STDIN = Path("/dev/stdin")
 

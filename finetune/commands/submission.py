@@ -7,7 +7,6 @@ trials need --predict-test.
 """
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,9 +15,8 @@ from finetune.report.score_table import ScoreTable, score_table
 from finetune.report.scores import Choice, chosen_trial, rate_scores
 from finetune.report.submission import Prediction, write_submission
 from finetune.results.result import predictions_file
-from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow, read_sweep_results
+from finetune.results.sweep_results import TableRow, read_sweep_results
 from finetune.tasks.catalog import SUITES
-from finetune.tasks.suite import Suite
 from finetune.tasks.task import Task
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.reports.report_folder import ReportFolder
@@ -54,45 +52,34 @@ def main(arguments: argparse.Namespace) -> None:
             folder holds something else or cannot be written.
     """
     results, suite = read_sweep_results(arguments.folders), SUITES[arguments.suite]
-    if arguments.checkpoint == "all":
-        raise ConfigError("--checkpoint all: a submission is of one; give newest, or a step")
     table = score_table(results, next(iter(suite.averages)), arguments.checkpoint)
     row = _named_row(table, arguments.model)
-    choices = {
-        task.name: _submitted_trial(table, results, row, task)
-        for task in suite.tasks.values()
-        if (row, task.name) in table.rates
-    }
-    found = {name: choice.trial for name, choice in choices.items() if choice.trial is not None}
-    left_out = [f"{name}: {choice.reason}" for name, choice in choices.items() if choice.reason]
-    if not found:
-        raise ConfigError(
-            f"no trial of {table.label(row)} has predictions: "
-            + ("; ".join(left_out) or f"no task is of {suite.name}")
-        )
-    folder = ReportFolder(arguments.to, f"a submission of {table.label(row)}", "--to")
-    with folder.writing() as place:
-        missing = write_submission(suite, _predictions(suite, found), place)
-    print(_table(table, row, found).as_text(terminal_width()))
-    for line in left_out:
-        print(f"note: left out: {line}")
+    label, left_out = table.label(row), list[str]()
+    rows, predictions = list[dict[str, str]](), dict[tuple[str, str], list[Prediction]]()
+    for task in suite.tasks.values():
+        trials = [t for t in results.trials if (t.row, t.result.task) == (row, task.name)]
+        trial, reason = chosen_trial(trials, table.rule) if trials else Choice(None)
+        found = {} if trial is None else _predictions(trial.folder, task)
+        if trial is not None and not found:
+            reason = f"{trial.folder} holds no predictions; repeat the sweep with --predict-test"
+        if reason:
+            left_out.append(f"{task.name}: {reason}")
+        elif trial is not None:
+            predictions |= found
+            score = rate_scores(0.0, [trial], 1, table.rule).scores()[0]
+            named = {"rate": f"{trial.result.learning_rate:g}", "seed": str(trial.result.seed)}
+            rows.append({label: task.name, **named, "score": f"{100 * score:.1f}"})
+    if not predictions:
+        reasons = "; ".join(left_out) or f"no task is of {suite.name}"
+        raise ConfigError(f"no trial of {label} has predictions: {reasons}")
+    with ReportFolder(arguments.to, f"a submission of {label}", "--to").writing() as place:
+        missing = write_submission(suite, predictions, place)
+    print(Table("Submitted trials", rows).as_text(terminal_width()))
     if missing:
-        print(f"note: the server of {suite.name} also needs: {', '.join(missing)}")
+        left_out.append(f"the server of {suite.name} also needs {', '.join(missing)}")
+    for line in left_out:
+        print(f"note: {line}")
     print(f"submission: {arguments.to / 'submission.zip'}")
-
-
-def _submitted_trial(table: ScoreTable, results: SweepResults, row: TableRow, task: Task) -> Choice:
-    """Return the trial that stands for a task, if it has predicted a test set."""
-    trials = [
-        trial for trial in results.trials if (trial.row, trial.result.task) == (row, task.name)
-    ]
-    choice = chosen_trial(trials, table.rule)
-    if choice.trial is not None and not _predicted_splits(choice.trial, task):
-        return Choice(
-            None,
-            f"{choice.trial.folder} holds no predictions; repeat the sweep with --predict-test",
-        )
-    return choice
 
 
 def _named_row(table: ScoreTable, name: str | None) -> TableRow:
@@ -112,44 +99,19 @@ def _named_row(table: ScoreTable, name: str | None) -> TableRow:
     return pretrained[0]
 
 
-def _predicted_splits(trial: EndedTrial, task: Task) -> list[str]:
-    return [split for split in task.test if predictions_file(trial.folder, split).is_file()]
-
-
-def _predictions(
-    suite: Suite, found: Mapping[str, EndedTrial]
-) -> dict[tuple[str, str], list[Prediction]]:
-    """Return the predictions of the chosen trials by task and split."""
-    return {
-        (name, split): _read(predictions_file(trial.folder, split), suite.tasks[name])
-        for name, trial in found.items()
-        for split in _predicted_splits(trial, suite.tasks[name])
-    }
-
-
-def _read(file: Path, task: Task) -> list[Prediction]:
-    try:
-        found = TypeAdapter(list[Prediction]).validate_json(file.read_bytes(), strict=True)
-    except ValidationError:
-        found = []
-    are_labels = all(one.prediction in range(len(task.labels)) for one in found)
-    if not found or not (are_labels or task.kind == "regression"):
-        raise ConfigError(f"{file} is damaged; remove {file.parent} to repeat that trial")
-    return found
-
-
-def _table(table: ScoreTable, row: TableRow, found: Mapping[str, EndedTrial]) -> Table:
-    """Return which trial is submitted for which task."""
-    rows = []
-    for task, (_, _, result) in found.items():
-        score = rate_scores(0.0, [found[task]], 1, table.rule).median()
-        assert score is not None
-        rows.append(
-            {
-                table.label(row): task,
-                "learning rate": f"{result.learning_rate:g}",
-                "seed": str(result.seed),
-                "development score": f"{100 * score:.1f}",
-            }
-        )
-    return Table("Submitted trials", rows)
+def _predictions(trial: Path, task: Task) -> dict[tuple[str, str], list[Prediction]]:
+    """Return what a trial has predicted, by task and split."""
+    predictions = {}
+    for split in task.test:
+        file = predictions_file(trial, split)
+        if not file.is_file():
+            continue
+        try:
+            found = TypeAdapter(list[Prediction]).validate_json(file.read_bytes(), strict=True)
+        except ValidationError:
+            found = []
+        are_labels = all(one.prediction in range(len(task.labels)) for one in found)
+        if not found or not (are_labels or task.kind == "regression"):
+            raise ConfigError(f"{file} is damaged; remove {trial} to repeat that trial")
+        predictions[task.name, split] = found
+    return predictions

@@ -8,7 +8,6 @@ Folders are fine-tuned runs, or folders of sweeps.
 import argparse
 from pathlib import Path
 
-from finetune.report.arms import AXES, STEPS
 from finetune.report.page import print_table
 from finetune.report.score_table import average_rules
 
@@ -36,12 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STEP",
         help="of each run: newest, all, or a step; figures show all",
     )
-    parser.add_argument(
-        "--axis",
-        choices=list(AXES),
-        default=STEPS,
-        help="measure of pre-training in table and figures",
-    )
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -51,5 +44,4 @@ def main(arguments: argparse.Namespace) -> None:
         to=arguments.to,
         average=arguments.average,
         step=arguments.checkpoint,
-        axis=arguments.axis,
     )

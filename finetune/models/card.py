@@ -7,38 +7,30 @@ from pathlib import Path
 from huggingface_hub import ModelCardData
 from torch import Tensor
 
+from finetune.models.kept_record import KeptRecord
 from finetune.results.result import TrialResult
 from finetune.tasks.catalog import suite_of
 from finetune.tasks.task import Task
-from pretrain.config.settings import ModelSettings
 from pretrain.convert.exports.model_card import OTHER_LICENCE, encoder_rows, save_card
-from pretrain.convert.hf_names import StockModel
 
 
 def write_card(
     folder: Path,
+    record: KeptRecord,
     weights: Mapping[str, Tensor],
     task: Task,
     result: TrialResult,
-    *,
-    model: ModelSettings,
-    stock: StockModel | None,
-    sequence_length: int,
-    moses: str | None,
 ) -> None:
     """Write README.md.
 
     Args:
         folder: of the model, until it is complete.
+        record: of the model.
         weights: under our names.
         task: that it was trained on.
         result: of its trial.
-        model: settings of the encoder.
-        stock: the model of transformers that is the same; None: it has none.
-        sequence_length: to which rows are cut.
-        moses: language of Moses, where it comes before the tokenizer.
     """
-    suite = suite_of(task.name)
+    suite, stock = suite_of(task.name), record.stock
     step = "" if result.step is None else f" step {result.step:,}"
     data = suite.hub if suite else task.file
     pair = '{"text": "The first text.", "text_pair": "The second text."}'
@@ -57,8 +49,11 @@ def write_card(
         tables={
             "Model": [
                 ["encoder", result.model],
-                *encoder_rows(model, weights),
-                ["in transformers", stock.architecture if stock else "code of this folder"],
+                *encoder_rows(record.model, weights),
+                [
+                    "in transformers",
+                    record.stock.architecture if record.stock else "code of this folder",
+                ],
                 ["predicts", _quoted(*(task.labels or (task.label,)))],
             ],
             "Scores, times 100": [
@@ -78,8 +73,8 @@ def write_card(
         },
         has_own_code=stock is None,
         example=pair if len(task.texts) == 2 else '"A text."',
-        sequence_length=sequence_length,
-        moses=moses,
+        sequence_length=record.sequence_length,
+        moses=record.tokenizer.moses,
     )
 
 

@@ -14,33 +14,29 @@ Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `Ta
 
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from data_prep.files.atomic import put_in_place, write_through
 from data_prep.files.program import shell_command
-from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
+from data_prep.shards.manifest import TOKENIZER_FILE
 from finetune.models.card import write_card
+from finetune.models.kept_record import FINE_TUNED, KeptConfiguration, KeptRecord, record_of
 from finetune.results.result import TrialResult, read_json
 from finetune.training.encoding import EncodedTask
 from finetune.training.model import ENCODER, HEAD, TaskModel
-from finetune.training.targets import Classes, Target, Values
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.exports.hf_format import (
     CONFIG_FILE,
-    RECORD,
-    ExportRecord,
-    configuration,
     save_weights,
     stored_text_encoder,
     write_model,
 )
 from pretrain.convert.exports.hf_writer import write_tokenizer
-from pretrain.convert.hf_names import BERT, StockModel, from_stock, stock_model
+from pretrain.convert.hf_names import from_stock
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weights import WEIGHTS_FILE, check_weights, in_fp32, stored_weights
@@ -49,62 +45,10 @@ MODEL_FOLDER = "model"  # in the folder of a trial
 OUTPUT_FOLDER = "trained_output"
 FORMER_RECORD_FILE = "fine_tuned.json"
 RECORD_FILES = (CONFIG_FILE, FORMER_RECORD_FILE)
-FINE_TUNED = "tupelo_fine_tuned"
 PARTIAL, REMOVED = ".partial", ".removed"
 MOST_NAMED = 10  # in a message
 REPEAT = "fine-tune again, or restore the folder from a copy"
-CLASSIFIER = BERT._replace(
-    architecture="BertForSequenceClassification",
-    head_layers={"classifier.dense": "bert.pooler.dense", "classifier.output": "classifier"},
-    head_weights={},
-)
 OUTPUT_WEIGHT, OUTPUT_BIAS = f"{HEAD}output.weight", f"{HEAD}output.bias"
-
-
-class KeptRecord(BaseModel):
-    """What is known of a fine-tuned model besides its weights."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
-
-    name: str  # of the encoder, in tables
-    step: int | None = Field(ge=0)  # of its pre-training
-    task: str
-    texts: tuple[str, ...] = Field(min_length=1, max_length=2)  # columns
-    label: str  # column
-    labels: tuple[str, ...]  # none: a regression
-    centre: float = 0.0  # of the numbers of a regression, and
-    spread: float = Field(1.0, gt=0)  # their unit: see `Values`
-    metric: str  # the main one of the task
-    sequence_length: int = Field(ge=3)  # to which rows are cut
-    pretrained_length: int = Field(ge=3)  # of the longest row of pre-training
-    model: ModelSettings
-    tokenizer: TokenizerRecord
-    vocabulary: str  # `TextEncoder.fingerprint`
-
-    @model_validator(mode="after")
-    def _check_labels(self) -> "KeptRecord":
-        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
-            raise ValueError("labels: two or more, each of them once, or none")
-        return self
-
-    @property
-    def target(self) -> Target:
-        """Return how predictions are derived from logits."""
-        return Classes(len(self.labels)) if self.labels else Values(self.centre, self.spread)
-
-    @property
-    def stock(self) -> StockModel | None:
-        """Return the model of transformers that is the same; None: it has none.
-
-        An ELECTRA has one too: its encoder is BERT's, and this head.
-        """
-        return CLASSIFIER if stock_model(self.model, DEFAULT_OBJECTIVE) else None
-
-
-class KeptConfiguration(BaseModel):
-    """What is read of config.json."""
-
-    tupelo_fine_tuned: KeptRecord
 
 
 class KeptModel(NamedTuple):
@@ -140,22 +84,16 @@ def save_model(
     folder = trial / MODEL_FOLDER
     partial = folder.with_suffix(PARTIAL)
     partial.mkdir()
-    record = _record_of(model, data, pretrained, result)
+    record = record_of(model.settings, data, pretrained, result)
     weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    write_card(
-        *(partial, weights, data.task, result),
-        model=record.model,
-        stock=record.stock,
-        sequence_length=record.sequence_length,
-        moses=record.tokenizer.moses,
-    )
+    write_card(partial, record, weights, data.task, result)
     if not record.labels:
         trained = {name: weights[name] for name in (OUTPUT_WEIGHT, OUTPUT_BIAS)}
         (partial / OUTPUT_FOLDER).mkdir()
         save_weights(partial / OUTPUT_FOLDER / WEIGHTS_FILE, trained)
         weights |= {name: tensor * record.spread for name, tensor in trained.items()}
         weights[OUTPUT_BIAS] += record.centre
-    write_model(partial, _configuration_of(record), weights, record.stock)
+    write_model(partial, record.configuration(), weights, record.stock)
     write_tokenizer(
         partial,
         pretrained.text_encoder,
@@ -165,50 +103,6 @@ def save_model(
     for file in partial.rglob(WEIGHTS_FILE):
         write_through(file)
     put_in_place(partial, folder)
-
-
-def _record_of(
-    model: TaskModel, data: EncodedTask, pretrained: Pretrained, result: TrialResult
-) -> KeptRecord:
-    task, target = data.task, data.target
-    is_number = isinstance(target, Values)
-    return KeptRecord(
-        name=result.model,
-        step=result.step,
-        task=task.name,
-        texts=task.texts,
-        label=task.label,
-        labels=task.labels,
-        **({"centre": target.centre, "spread": target.spread} if is_number else {}),
-        metric=task.metrics[0],
-        sequence_length=data.train.rows.longest,
-        pretrained_length=pretrained.sequence_length,
-        model=model.settings,
-        tokenizer=pretrained.text_encoder.record,
-        vocabulary=pretrained.text_encoder.fingerprint(),
-    )
-
-
-def _configuration_of(record: KeptRecord) -> dict[str, Any]:
-    """Return the content of config.json."""
-    export = ExportRecord(
-        name=record.name,
-        step=record.step,
-        sequence_length=record.sequence_length,
-        tokenizer=record.tokenizer,
-        vocabulary=record.vocabulary,
-    )
-    content, stock = configuration(record.model, export), record.stock
-    del content[RECORD]  # it marks what can be pre-trained further
-    names = record.labels or (record.label,)
-    return {
-        **content,
-        "architectures": [stock.architecture if stock else "TupeloForSequenceClassification"],
-        "problem_type": "single_label_classification" if record.labels else "regression",
-        "id2label": {str(number): name for number, name in enumerate(names)},
-        "label2id": {name: number for number, name in enumerate(names)},
-        FINE_TUNED: record.model_dump(mode="json"),
-    }
 
 
 def has_model(trial: Path) -> bool:

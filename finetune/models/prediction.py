@@ -12,10 +12,10 @@ import numpy
 import torch
 from numpy.typing import NDArray
 
-from finetune.models.kept_model import KeptModel, KeptRecord
+from finetune.models.kept_model import KeptModel
+from finetune.models.kept_record import KeptRecord
 from finetune.tasks.examples import text_in
 from finetune.tasks.tables import read_rows
-from finetune.tasks.task import TaskError
 from finetune.training.batches import POOL_BATCHES, TokenRows
 from finetune.training.evaluation import EVALUATION_BATCH, attention_on, logits_of_rows
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
@@ -42,8 +42,6 @@ def read_texts(file: Path, columns: Sequence[str], suffix: str | None) -> list[t
         TaskError: the file cannot be read, lacks a column, or holds no rows.
     """
     rows = read_rows(file, columns, suffix=suffix)
-    if not rows:
-        raise TaskError(f"{file} holds no rows; give a file with texts")
     return [tuple(text_in(row, column, file) for column in columns) for row in rows]
 
 

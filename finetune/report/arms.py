@@ -1,4 +1,4 @@
-"""Pre-training of the rows of a table: arms of runs that differ in nothing but the seed, and costs.
+"""Arms of a table: pre-training runs that differ in nothing but the seed.
 
 The score of an arm is the median of the scores of its runs. A run whose score diverged counts as
 worse than any score, as a seed of fine-tuning does; a run without a score is left out.
@@ -10,28 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy
-
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import EndedTrial, TableRow
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
-from pretrain.compare.run_files import (
-    LEAVE_OUT,
-    Evaluation,
-    Launch,
-    Metrics,
-    Settings,
-    read_checked,
-    read_checked_lines,
-)
+from pretrain.compare.run_files import LEAVE_OUT, Launch, Settings, read_checked, read_checked_lines
 from pretrain.compare.runs import NOT_COMPARED
-from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import stored_settings
-
-# A step of one objective is not one of another: ELECTRA's is that of two networks.
-STEPS, FLOPS = "steps", "flops"
-AXES = {STEPS: "steps of pre-training", FLOPS: "FLOPs of pre-training"}  # with their labels
 
 
 class Arm(NamedTuple):
@@ -119,33 +104,3 @@ def run_folder(row: TableRow, trials: Sequence[EndedTrial]) -> Path | None:
         if file.is_file() and row.model in (read_checked(file, Settings)["name"], folder.name):
             return folder
     return None
-
-
-def cost_of_rows(
-    rows: Sequence[TableRow], trials: Sequence[EndedTrial], axis: str
-) -> dict[TableRow, float]:
-    """Return what pre-training had cost at each row; rows without a step are left out.
-
-    Raises:
-        ConfigError: the run of a row is not there any more, or has no line of that step.
-    """
-    steps = {row: row.step for row in rows if row.pretrained and row.step is not None}
-    if axis == STEPS:
-        return {row: float(step) for row, step in steps.items()}
-    return {row: _flops(run_folder(row, trials), row, step) for row, step in steps.items()}
-
-
-def _flops(run: Path | None, row: TableRow, step: int) -> float:
-    """Return the FLOPs up to a step, between two lines of the run by their straight line."""
-    lines: list[dict[str, Any]] = []
-    if run is not None:
-        lines += read_checked_lines(run / "metrics.jsonl", Metrics)
-        lines += read_checked_lines(run / "evals.jsonl", Evaluation)
-    costs = {0: 0.0} | {line["step"]: float(line[FLOPS]) for line in lines}
-    if step > max(costs):
-        raise ConfigError(
-            f"--axis {FLOPS}: {row.origin}, the run of {row.model}, has no line of step {step:,} "
-            f"or a later one in its metrics.jsonl; put it back, or use --axis {STEPS}"
-        )
-    steps = sorted(costs)
-    return float(numpy.interp(step, steps, [costs[known] for known in steps]))

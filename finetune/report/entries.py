@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from finetune.report.arms import STEPS
 from finetune.report.score_table import Column, ScoreTable
 from finetune.report.scores import DIVERGED, SCORE, RateScores
 from finetune.results.sweep_results import TableRow
@@ -13,9 +12,9 @@ from finetune.tasks.catalog import known_tasks
 from finetune.tasks.metric_names import METRIC_NAMES
 from pretrain.reports.report import Report
 from pretrain.reports.table import Table
-from pretrain.reports.words import amount, counted
+from pretrain.reports.words import counted
 
-OTHER_COLUMNS = ("model", "steps", "FLOPs", "average")
+OTHER_COLUMNS = ("model", "steps", "average")
 
 
 def report_of(table: ScoreTable, notes: Sequence[str]) -> Report:
@@ -94,9 +93,6 @@ def _keys(table: ScoreTable, row: TableRow) -> dict[str, str]:
         steps = sorted({run.step for run in table.runs(row) if run.step is not None})
         ends = steps if len(steps) < 2 else [steps[0], steps[-1]]
         cells["steps"] = " - ".join(map(_step, ends))
-    if table.axis != STEPS and table.costs:
-        cost = table.cost(row)
-        cells["FLOPs"] = "" if cost is None else amount(cost, table.axis)
     return cells
 
 
@@ -159,7 +155,6 @@ def _records(table: ScoreTable, row: TableRow) -> Iterator[dict[str, Any]]:
     before = {
         "model": table.label(row),
         "steps": row.step,
-        **({table.axis: table.cost(row)} if table.axis != STEPS and table.costs else {}),
         "protocol": table.protocol,
     }
     after = {

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator
 
-from finetune.report.arms import AXES
 from finetune.report.score_table import ScoreTable
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import TableRow
@@ -40,50 +39,48 @@ Lines = Sequence[Sequence[Point]]  # of each model
 def draw_figures(table: ScoreTable, folder: Path) -> list[Gallery]:
     """Write every picture that the table has data for, as PNG and SVG: PLD's Fig. 10 and 11."""
     folder.mkdir(parents=True, exist_ok=True)
-    models: dict[str, list[TableRow]] = {}
-    for row in table.costs:
-        models.setdefault(table.label(row), []).append(row)
-    newest = {(row.model, row.origin): row for row in table.rows if row.pretrained}
-    compared = list(newest.values()) or [row for row in table.rows if row.origin]
+    at = "At each checkpoint, at the table's learning rate."
+    return [
+        Gallery("Score over pre-training", f"{at} {LINE}", _over_steps(table, folder)),
+        Gallery("Score over the learning rate", LINE, _over_rates(table, folder)),
+    ]
 
-    def over_pretraining(task: str) -> list[list[tuple[float, RateScores]]]:
+
+def _over_steps(table: ScoreTable, folder: Path) -> list[Picture]:
+    models: dict[str, list[TableRow]] = {}
+    for row in table.every_row:
+        if row.pretrained and row.step is not None:
+            models.setdefault(table.label(row), []).append(row)
+
+    def rates(task: str) -> list[list[tuple[float, RateScores]]]:
         return [
-            [(table.costs[row], best) for row in rows if (best := table.best(row, task))]
+            [(row.step or 0, best) for row in rows if (best := table.best(row, task))]
             for rows in models.values()
         ]
 
-    def over_rates(task: str) -> list[list[tuple[float, RateScores]]]:
+    panels = [*_panels(table, rates)]
+    if table.averaged:
+        averages = [
+            [Point(row.step or 0, next(iter(table.averages(row)), None)) for row in rows]
+            for rows in models.values()
+        ]
+        panels.insert(0, ("average", "score x 100", averages))
+    place = folder / "over_steps_"
+    return _draw(panels, "steps of pre-training", list(models), place, _label_steps)
+
+
+def _over_rates(table: ScoreTable, folder: Path) -> list[Picture]:
+    newest = {(row.model, row.origin): row for row in table.rows if row.pretrained}
+    compared = list(newest.values()) or [row for row in table.rows if row.origin]
+
+    def rates(task: str) -> list[list[tuple[float, RateScores]]]:
         return [
             [(r.learning_rate, r) for r in table.rates.get((row, task), []) if r.learning_rate]
             for row in compared
         ]
 
-    panels = [*_panels(table, over_pretraining)]
-    if table.averaged:
-        averages = [
-            [Point(table.costs[row], next(iter(table.averages(row)), None)) for row in rows]
-            for rows in models.values()
-        ]
-        panels.insert(0, ("average", "score x 100", averages))
-    axis = AXES[table.axis]
-    return [
-        Gallery(
-            f"Score over the {axis}",
-            f"At each checkpoint, at the table's learning rate. {LINE}",
-            _draw(panels, axis, list(models), folder / f"over_{table.axis}_", _label_amounts),
-        ),
-        Gallery(
-            "Score over the learning rate",
-            LINE,
-            _draw(
-                _panels(table, over_rates),
-                "learning rate",
-                [table.label(row) for row in compared],
-                folder / "over_rates_",
-                _label_rates,
-            ),
-        ),
-    ]
+    names, place = [table.label(row) for row in compared], folder / "over_rates_"
+    return _draw(_panels(table, rates), "learning rate", names, place, _label_rates)
 
 
 def _panels(
@@ -142,7 +139,7 @@ def draw_lines(axes: Axes, lines: Lines) -> None:
         )
 
 
-def _label_amounts(axes: Axes, lines: Lines) -> None:
+def _label_steps(axes: Axes, lines: Lines) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
 

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from finetune.report.arms import STEPS
 from finetune.report.entries import report_of
 from finetune.report.figures import draw_figures
 from finetune.report.score_table import ScoreTable, score_table
@@ -28,7 +27,6 @@ def print_table(
     to: Path | None = None,
     average: str | None = None,
     step: str = "newest",
-    axis: str = STEPS,
 ) -> None:
     """Print the table of these folders and remarks on it; write it to the folder `to`.
 
@@ -37,14 +35,13 @@ def print_table(
         to: a folder for table.md, table.csv, table.tex, index.html and figures; see `ReportFolder`.
         average: see `score_table`.
         step: see `score_table`.
-        axis: see `score_table`.
 
     Raises:
         ConfigError: see `read_sweep_results` and `score_table`; the folder holds something else, or
             cannot be written.
     """
     results = read_sweep_results(folders)
-    table = score_table(results, average, step, axis)
+    table = score_table(results, average, step)
     report = report_of(table, notes(table, results))
     folder = ReportFolder(to or Path(), "a table of scores", "--to")
     if to is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
-from finetune.report.arms import STEPS, Arm, arm_scores, cost_of_rows, find_arms
+from finetune.report.arms import Arm, arm_scores, find_arms
 from finetune.report.scores import (
     DIVERGED,
     SCORE,
@@ -54,8 +54,6 @@ class ScoreTable:
     every_row: list[TableRow]  # including the steps that are not shown
     arms: list[Arm]  # of the rows shown
     rates: Rates  # by learning rate, ascending; of arms too
-    axis: str  # of `AXES`
-    costs: dict[TableRow, float]  # of pre-training on that axis, of every row with a step
 
     def best(self, row: TableRow, task: str) -> RateScores | None:
         """Return the scores at the best learning rate; None: there is no trial."""
@@ -126,11 +124,6 @@ class ScoreTable:
             groups.setdefault(group, []).append(median)
         return statistics.fmean(map(statistics.fmean, groups.values()))
 
-    def cost(self, row: TableRow) -> float | None:
-        """Return the cost of pre-training on the axis, of an arm the median; None: it has none."""
-        costs = [self.costs[run] for run in self.runs(row) if run in self.costs]
-        return statistics.median(costs) if costs else None
-
     def label(self, row: TableRow) -> str:
         """Return the name of the row; models of one name are distinguished by their folders."""
         arms = {arm.row: arm for arm in self.arms}
@@ -147,10 +140,7 @@ class ScoreTable:
 
 
 def score_table(
-    results: SweepResults,
-    average: str | None = None,
-    step: str = "newest",
-    axis: str = STEPS,
+    results: SweepResults, average: str | None = None, step: str = "newest"
 ) -> ScoreTable:
     """Return the table of the results.
 
@@ -158,10 +148,9 @@ def score_table(
         results: of at least one trial.
         average: name of a rule of a suite; None: the first rule of the first suite with results.
         step: of pre-training: the "newest" of each model, "all", or a number.
-        axis: one of `AXES`, by which pre-training is measured.
 
     Raises:
-        ConfigError: no model has that step; as of `cost_of_rows`.
+        ConfigError: no model has that step; a file of a run is damaged.
     """
     tasks = _in_order(trial.result.task for trial in results.trials)
     rule = average_rules()[average] if average is not None else default_rule(tasks)
@@ -183,8 +172,6 @@ def score_table(
         every_row=every_row,
         arms=arms,
         rates=_rates(results, every_row, tasks, arms, rule),
-        axis=axis,
-        costs=cost_of_rows(every_row, results.trials, axis),
     )
 
 

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from data_prep.files.quoting import quoted
 from finetune.tasks.catalog import SUITES
-from finetune.tasks.examples import example_of, label_word, labels_of
+from finetune.tasks.examples import examples_of, label_word, labels_of
 from finetune.tasks.metric_names import metric_named, metrics_of, usual_metric
 from finetune.tasks.tables import FORMATS, FileRow, read_rows
 from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
@@ -76,15 +76,17 @@ def read_own(own: OwnTask) -> TaskData:
             metric does not fit them.
     """
     columns = (*own.texts, own.label)
-    rows = _rows_of(own.train, columns)
+    rows = read_rows(own.train, columns)
     task, notes = _task_of(own, rows)
-    train, test = _examples(task, rows, own.train), {}
+    train, test = examples_of(task, rows, own.train), {}
     if own.test is not None:
-        test["test"] = _examples(task, _rows_of(own.test, own.texts), own.test, is_labelled=False)
+        test["test"] = examples_of(
+            task, read_rows(own.test, own.texts), own.test, is_labelled=False
+        )
     if own.dev is None:
         train, development, note = hold_out(train, own.train)
     else:
-        development = _examples(task, _rows_of(own.dev, columns), own.dev)
+        development = examples_of(task, read_rows(own.dev, columns), own.dev)
         note = recurring_note(train, development, own.dev)
     return TaskData(task, train, {"dev": development}, test, (*notes, *([note] if note else [])))
 
@@ -127,13 +129,6 @@ def recurring_note(train: Sequence[Example], development: Sequence[Example], fil
     )
 
 
-def _rows_of(file: Path, columns: Sequence[str]) -> list[FileRow]:
-    rows = read_rows(file, columns)
-    if not rows:
-        raise TaskError(f"{file} holds no rows; give a file with examples")
-    return rows
-
-
 def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
     """Return the task, and remarks for the user."""
     words = [label_word(row, own.label, own.train) for row in rows]
@@ -152,12 +147,3 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
     metrics = metrics_of(labels, main)
     task = Task(own.name, labels, metrics, own.texts, own.label, identity=None, file=own.train.name)
     return task, [note] if note else []
-
-
-def _examples(
-    task: Task, rows: Sequence[FileRow], file: Path, *, is_labelled: bool = True
-) -> list[Example]:
-    return [
-        example_of(task, row, file, number=number, is_labelled=is_labelled)
-        for number, row in enumerate(rows)
-    ]

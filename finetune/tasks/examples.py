@@ -16,20 +16,32 @@ MAX_NAMED_LABELS = 20  # in a message
 MAX_RARE_LABELS = 10
 
 
-def example_of(task: Task, row: FileRow, file: Path, *, number: int, is_labelled: bool) -> Example:
-    """Return the example in a row.
+def examples_of(
+    task: Task, rows: Sequence[FileRow], file: Path, *, is_labelled: bool = True
+) -> list[Example]:
+    """Return the examples in rows that have the columns of a task.
+
+    Rows with the task's `unlabelled` are left out, but count in the numbers of those without an
+    index column.
 
     Args:
         task: names the columns and the labels.
-        row: has these columns.
+        rows: of the file.
         file: for messages.
-        number: of the row among those of the file, from 0.
-        is_labelled: whether the label is read.
+        is_labelled: whether labels are read.
 
     Raises:
         TaskError: a text or label is missing, or the label is unknown or, in a regression, not a
             finite number.
     """
+    return [
+        _example(task, row, file, number=number, is_labelled=is_labelled)
+        for number, row in enumerate(rows)
+        if not (is_labelled and task.unlabelled and row.values[task.label] == task.unlabelled)
+    ]
+
+
+def _example(task: Task, row: FileRow, file: Path, *, number: int, is_labelled: bool) -> Example:
     texts = tuple(text_in(row, column, file) for column in task.texts)
     identity = str(number if task.identity is None else row.values.get(task.identity, number))
     if not is_labelled:

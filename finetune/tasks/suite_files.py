@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from finetune.tasks.examples import example_of
+from finetune.tasks.examples import examples_of
 from finetune.tasks.hub import read_hub
 from finetune.tasks.suite import Suite
 from finetune.tasks.tables import named_rows, tab_separated
@@ -82,11 +82,7 @@ def _read(task: Task, file: Path, *, is_labelled: bool, notes: list[str]) -> lis
         header=task.headless_columns if is_labelled else (),
         broken=broken if task.skips_broken_rows and is_labelled else None,
     )
-    examples = [
-        example_of(task, row, file, number=number, is_labelled=is_labelled)
-        for number, row in enumerate(rows)
-        if not (is_labelled and task.unlabelled and row.values[task.label] == task.unlabelled)
-    ]
+    examples = examples_of(task, rows, file, is_labelled=is_labelled)
     if len(broken) > len(examples):
         raise broken[0]
     if broken:

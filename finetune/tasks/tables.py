@@ -38,23 +38,26 @@ def read_rows(file: Path, needed: Sequence[str], *, suffix: str | None = None) -
         suffix: instead of the file's own, such as ".csv".
 
     Raises:
-        TaskError: the file cannot be read, or does not have the format of its suffix.
+        TaskError: the file cannot be read, holds no rows, or has not the format of its suffix.
         MissingPackage: it is Parquet, and pyarrow is not installed.
     """
-    suffix = file.suffix.lower() if suffix is None else suffix
-    if suffix == ".csv":
-        return named_rows(file, _comma_separated(file), needed)
-    if suffix == ".tsv":
-        return named_rows(file, tab_separated(file), needed)
-    if suffix == ".txt":
-        is_pair = len(needed) == 2  # a tab in a single text is text
-        records = tab_separated(file) if is_pair else [[line] for line in _lines(file)]
-        return named_rows(file, records, needed, header=needed)
-    if suffix == ".jsonl":
-        return list(_json_rows(file, needed))
-    if suffix == ".parquet":
-        return [FileRow(*row) for row in enumerate(_parquet_rows(file, needed), start=1)]
-    raise TaskError(f"{file}: unknown format {suffix!r}; use {FORMATS}, according to its content")
+    suffix = suffix or file.suffix.lower()
+    if suffix in (".csv", ".tsv", ".txt"):
+        if suffix == ".txt" and len(needed) == 1:  # a tab in a single text is text
+            records = [[line] for line in _lines(file)]
+        else:
+            records = _comma_separated(file) if suffix == ".csv" else tab_separated(file)
+        header = list(needed) if suffix == ".txt" else []
+        rows = named_rows(file, records, needed, header=header)
+    elif suffix == ".jsonl":
+        rows = list(_json_rows(file, needed))
+    elif suffix == ".parquet":
+        rows = [FileRow(*row) for row in enumerate(_parquet_rows(file, needed), start=1)]
+    else:
+        raise TaskError(f"{file}: unknown format {suffix!r}; use {FORMATS}, as its content is")
+    if not rows:
+        raise TaskError(f"{file} holds no rows; give a file with some")
+    return rows
 
 
 def named_rows(
@@ -117,17 +120,11 @@ def _lines(file: Path) -> list[str]:
 def _text_of(file: Path) -> str:
     """Return the content of a UTF-8 file without its byte-order mark."""
     try:
-        content = file.read_bytes()
+        return file.read_bytes().decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{file} is not UTF-8 ({error}); convert it with iconv") from None
     except OSError as error:
         raise TaskError(f"{file} cannot be read: {error.strerror or error}") from None
-    try:
-        return content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise TaskError(
-            f"{file}, line {line}: byte {error.start} (0x{content[error.start]:02x}) is not UTF-8; "
-            f"convert the file: iconv -f ENCODING -t UTF-8 {file.name}"
-        ) from None
 
 
 def check_columns(where: str, needed: Sequence[str], found: Sequence[str]) -> None:

@@ -2,16 +2,13 @@
 
 import csv
 import statistics
-from dataclasses import replace
 
 import pytest
 
 from finetune.__main__ import main
 from finetune.results.result import read_result
 from finetune.tasks.catalog import SUITES, known_tasks
-from finetune.tasks.suite import by_name
 from finetune.tasks.task import plain
-from pretrain.config.errors import ConfigError
 from tests.finetune.report.score_case import write_result
 from tests.finetune.toy_suite import TASKS, TOY, write_toy
 
@@ -28,13 +25,6 @@ def test_names_of_suites_tasks_and_averages_are_different(toy):
         (2 + 2, [name for suite in SUITES.values() for name in suite.averages]),
     ):
         assert len(set(names)) == len(names) == count
-
-
-def test_two_suites_cannot_have_a_task_of_one_name(toy, monkeypatch):
-    again = replace(TOY, name="Again", tasks=by_name(replace(TASKS["Count"], name="sst2")))
-    monkeypatch.setitem(SUITES, "again", again)
-    with pytest.raises(ConfigError, match="sst2 is a task of GLUE and of Again; give it another"):
-        known_tasks()
 
 
 def averages(folder, to, *options):

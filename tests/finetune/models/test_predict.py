@@ -160,7 +160,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
         ("{folder} {file} --to x.xlsx", "x.xlsx: unknown format; use .csv"),
         ("{folder} {file} --to {file}/x.csv", "cannot write .*x.csv: Not"),
         ("{file} {file}", "texts.csv holds no fine-tuned model"),
-        ("{folder} /dev/null --format txt", "null holds no rows; give a file with texts"),
+        ("{folder} /dev/null --format txt", "null holds no rows"),
     ],
 )
 def test_what_is_wrong_is_one_line(classes, tmp_path, capsys, words, message):

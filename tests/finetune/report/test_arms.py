@@ -158,7 +158,7 @@ def test_csv_names_the_arm_the_seed_and_the_folder_of_each_run(runs):
 
 
 def test_a_page_and_a_submission_are_of_runs(runs, tmp_path, capsys):
-    print_table(runs, to=tmp_path / "out", axis="flops")
+    print_table(runs, to=tmp_path / "out")
     page = (tmp_path / "out/index.html").read_text()
     assert page.index("<span>a (3 seeds)") < page.index("<span>a (a-seed0)")
     assert "a (a-seed2): weights from " in page

@@ -230,7 +230,7 @@ def test_a_label_that_training_never_showed_is_refused(tmp_path):
         (".csv", b"text;label\na, b;x\n", "it has text;label (.csv has commas, .tsv tabs)"),
         (".csv", b"\n\n", "is empty; its first row must name the columns text, label"),
         (".tsv", b"\xef\xbb\xbf\n", "is empty"),
-        (".csv", b"text,label\n", "holds no rows; give a file with examples"),
+        (".csv", b"text,label\n", "holds no rows; give a file with"),
         (".jsonl", b"", "holds no rows"),
         (".jsonl", b'{"text": "a", "label": "x"}\n{"text": "a"}\n', "row 2: no column 'label'"),
         (".jsonl", b'{"text": "a", "label": null}\n', "column 'label' holds no label but null"),

@@ -171,7 +171,7 @@ RTE = b"index\tsentence1\tsentence2\tlabel\n"
         (
             "SST-2/train",
             b"sentence\tlabel\ngood\t1\nna\xefve\t1\n",
-            "line 3: byte 24 (0xef)",
+            "byte 0xef in position 24",
         ),
         ("STS-B/dev", b"index\tsentence1\tsentence2\tscore\n0\ta\tb\t1,5\n", "is not a finite num"),
         ("QQP/test", b"id\tquestion1\tquestion2\n0\tWho?\n", "2 fields where there are 3 columns"),

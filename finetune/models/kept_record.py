@@ -1,0 +1,98 @@
+"""What is known of a fine-tuned model besides its weights: an entry of its config.json."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from finetune.results.result import TrialResult
+from finetune.training.encoding import EncodedTask
+from finetune.training.targets import Classes, Target, Values
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
+from pretrain.convert.exports.hf_format import RECORD, ExportRecord, configuration
+from pretrain.convert.hf_names import BERT, StockModel, stock_model
+from pretrain.convert.pretrained import Pretrained
+
+FINE_TUNED = "tupelo_fine_tuned"
+CLASSIFIER = BERT._replace(
+    architecture="BertForSequenceClassification",
+    head_layers={"classifier.dense": "bert.pooler.dense", "classifier.output": "classifier"},
+    head_weights={},
+)
+
+
+class KeptRecord(ExportRecord):
+    """Encoder, head, task and labels; its sequence length is the one to which rows are cut."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    task: str
+    texts: tuple[str, ...] = Field(min_length=1, max_length=2)  # columns
+    label: str  # column
+    labels: tuple[str, ...]  # none: a regression
+    centre: float = 0.0  # of the numbers of a regression, and
+    spread: float = Field(1.0, gt=0)  # their unit: see `Values`
+    metric: str  # the main one of the task
+    pretrained_length: int = Field(ge=3)  # of the longest row of pre-training
+    model: ModelSettings
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> "KeptRecord":
+        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
+            raise ValueError("labels: two or more, each of them once, or none")
+        return self
+
+    @property
+    def target(self) -> Target:
+        """Return how predictions are derived from logits."""
+        return Classes(len(self.labels)) if self.labels else Values(self.centre, self.spread)
+
+    @property
+    def stock(self) -> StockModel | None:
+        """Return the model of transformers that is the same; None: it has none.
+
+        An ELECTRA has one too: its encoder is BERT's, and this head.
+        """
+        return CLASSIFIER if stock_model(self.model, DEFAULT_OBJECTIVE) else None
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the content of config.json."""
+        content, stock = configuration(self.model, self), self.stock
+        del content[RECORD]  # it marks what can be pre-trained further
+        names = self.labels or (self.label,)
+        return {
+            **content,
+            "architectures": [stock.architecture if stock else "TupeloForSequenceClassification"],
+            "problem_type": "single_label_classification" if self.labels else "regression",
+            "id2label": {str(number): name for number, name in enumerate(names)},
+            "label2id": {name: number for number, name in enumerate(names)},
+            FINE_TUNED: self.model_dump(mode="json"),
+        }
+
+
+class KeptConfiguration(BaseModel):
+    """What is read of config.json."""
+
+    tupelo_fine_tuned: KeptRecord
+
+
+def record_of(
+    model: ModelSettings, data: EncodedTask, pretrained: Pretrained, result: TrialResult
+) -> KeptRecord:
+    """Return the record of a model that was fine-tuned; see `save_model`."""
+    task, target, encoder = data.task, data.target, pretrained.text_encoder
+    is_number = isinstance(target, Values)
+    return KeptRecord(
+        name=result.model,
+        step=result.step,
+        sequence_length=data.train.rows.longest,
+        tokenizer=encoder.record,
+        vocabulary=encoder.fingerprint(),
+        task=task.name,
+        texts=task.texts,
+        label=task.label,
+        labels=task.labels,
+        **({"centre": target.centre, "spread": target.spread} if is_number else {}),
+        metric=task.metrics[0],
+        pretrained_length=pretrained.sequence_length,
+        model=model,
+    )
