@@ -9,65 +9,13 @@ from pretrain.config.errors import ConfigError
 
 # Types of models of transformers whose blocks return the output of a LayerNorm.
 POST_NORM = (
-    "bart",
-    "bert",
-    "bert-generation",
-    "big_bird",
-    "camembert",
-    "canine",
-    "convbert",
-    "data2vec-audio",
-    "data2vec-text",
-    "deberta",
-    "deberta-v2",
-    "distilbert",
-    "electra",
-    "ernie",
-    "fnet",
-    "jina_embeddings_v3",
-    "layoutlm",
-    "longformer",
-    "luke",
-    "markuplm",
-    "mpnet",
-    "mra",
-    "nomic_bert",
-    "nystromformer",
-    "rembert",
-    "roberta",
-    "roc_bert",
-    "roformer",
-    "splinter",
-    "tapas",
-    "visual_bert",
-    "xlm-roberta",
-    "yoso",
+    *("bert", "camembert", "convbert", "deberta", "deberta-v2", "distilbert", "electra", "ernie"),
+    *("longformer", "mpnet", "nomic_bert", "nystromformer", "roberta", "xlm-roberta"),
 )
-# Those whose blocks add to their hidden states. Of types such as wav2vec2 a setting decides.
+# Those whose blocks add to their hidden states.
 PRE_NORM = (
-    "beit",
-    "bloom",
-    "clip_text_model",
-    "clip_vision_model",
-    "deit",
-    "dinov2",
-    "esm",
-    "eurobert",
-    "gemma",
-    "gpt2",
-    "gpt_neox",
-    "llama",
-    "megatron-bert",
-    "mistral",
-    "modernbert",
-    "modernbert-decoder",
-    "phi",
-    "qwen2",
-    "qwen3",
-    "roberta-prelayernorm",
-    "siglip_vision_model",
-    "vit",
-    "xlm-roberta-xl",
+    *("esm", "eurobert", "gpt2", "llama", "megatron-bert", "modernbert"),
+    *("roberta-prelayernorm", "vit", "xlm-roberta-xl"),
 )
 
 
@@ -87,12 +35,13 @@ def blocks_of(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.Mo
     if given is None:
         return _found(model)
     blocks, inside = list(given), set(model.modules())
+    named = f"blocks=[{', '.join(type(block).__name__ for block in blocks)}]"
     if not blocks or not all(block in inside for block in blocks):
-        raise ConfigError(f"blocks={_names(blocks)} are no modules of the {type(model).__name__}")
+        raise ConfigError(f"{named} are no modules of the {type(model).__name__}")
     if len(set(blocks)) < len(blocks):
         raise ConfigError(
-            f"blocks={_names(blocks)} name a module twice; blocks that share their weights, as "
-            "ALBERT's, cannot be skipped one by one"
+            f"{named} name a module twice; blocks that share their weights, as ALBERT's, cannot be "
+            "skipped one by one"
         )
     return blocks
 
@@ -144,8 +93,3 @@ def _found(model: nn.Module) -> list[nn.Module]:
         )
     (blocks,) = outer.values()
     return blocks
-
-
-def _names(blocks: Sequence[nn.Module]) -> str:
-    first = [type(block).__name__ for block in blocks[:3]]
-    return f"[{', '.join(first)}{', ...' if len(blocks) > 3 else ''}]"

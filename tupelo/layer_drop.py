@@ -176,8 +176,13 @@ class LayerDrop:
         stage, offload = engine.zero_optimization_stage(), engine.zero_offload_optimizer()
         is_offloaded = stage > 0 and offload is not None and offload.device in ("cpu", "nvme")
         accumulated = engine.gradient_accumulation_steps()
-        if accumulated > 1 and self.settings.draws is None:
-            _refuse_lost_gradients(engine, accumulated, is_offloaded=is_offloaded)
+        overlaps = stage == 1 and engine.zero_overlap_comm()
+        if accumulated > 1 and self.settings.draws is None and (is_offloaded or overlaps):
+            reason = "optimizer offload" if is_offloaded else "overlap_comm at stage 1"
+            raise ConfigError(
+                f"with {reason} and {accumulated} micro-batches in a step, DeepSpeed loses "
+                'gradients of blocks that are skipped in the last one; use draw_per="step"'
+            )
         stale = StaleGradients(engine.optimizer, stage, offloads=is_offloaded)
 
         def begin(module: nn.Module, inputs: Any) -> None:
@@ -235,36 +240,15 @@ class LayerDrop:
         return self.branch_scales[number]
 
 
-def _refuse_lost_gradients(engine: Any, accumulated: int, *, is_offloaded: bool) -> None:
-    """Refuse engines that lose gradients of blocks that are skipped in the last micro-batch."""
-    remedy = 'use draw_per="step"'
-    if is_offloaded:
-        raise ConfigError(
-            f"with optimizer offload and {accumulated} micro-batches in a step, DeepSpeed updates "
-            f"only blocks that run in the last one; {remedy}"
-        )
-    if engine.zero_optimization_stage() == 1 and engine.zero_overlap_comm():
-        raise ConfigError(
-            f"with overlap_comm at stage 1 and {accumulated} micro-batches in a step, DeepSpeed "
-            f"exchanges only gradients of blocks that run in the last one; {remedy}, or "
-            "overlap_comm=false"
-        )
-
-
 def _checked(values: dict[str, Any], *, num_layers: int) -> LayerDropSettings:
     try:
         settings = LayerDropSettings(**values)
     except ValidationError as error:
         raise ConfigError(f"LayerDrop: {explain(error, LayerDropSettings)}") from None
-    if settings.draws not in (None, 1):
-        raise ConfigError(
-            f"LayerDrop: draw_per={settings.draws} needs the number of micro-batches of a step, "
-            'which only a run knows; use draw_per="micro_batch"'
-        )
     check_layer_drop(settings, num_layers)
-    if settings.draw_per == "sequence":
+    if settings.draw_per == "sequence" or settings.draws not in (None, 1):
         raise ConfigError(
-            "LayerDrop skips whole blocks: draw_per='sequence' exists in runs of Tupelo only; "
-            'choose "micro_batch" or "step"'
+            f"LayerDrop: draw_per={settings.draw_per!r} exists in runs of Tupelo only; choose "
+            '"micro_batch" or "step"'
         )
     return settings

@@ -5,7 +5,6 @@ Letters of shapes: N texts, S tokens of the longest of them, D width of the mode
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,10 +12,10 @@ import torch
 from torch import Tensor
 
 from finetune.training.batches import Batch, TokenRows, evaluation_batches
+from pretrain.analysis.subjects import states_of
 from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import Guess, fill_mask
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_network
-from pretrain.model.encoder import Encoder
 from tupelo.evaluation_mode import evaluation_mode
 
 Text = str | tuple[str, str]  # a text, or a pair
@@ -45,11 +44,10 @@ def load(
         device: on which it computes, such as "cuda".
 
     Raises:
-        ConfigError: there is no such model or device, or its parts do not belong together.
+        ConfigError: there is no such model, or its parts do not belong together.
         ShardError, TokenizerError: the tokenizer is missing or damaged.
     """
-    checked = _checked_device(str(device))
-    return LoadedEncoder(load_pretrained(place, checkpoint=checkpoint), checked)
+    return LoadedEncoder(load_pretrained(place, checkpoint=checkpoint), torch.device(device))
 
 
 class LoadedEncoder:
@@ -154,7 +152,11 @@ class LoadedEncoder:
         rows = self._rows(texts, max_length)
         vectors_ND = torch.empty(len(rows), self.model_settings.width)
         for numbers, batch in self._batches(rows, batch_size):
-            vectors_ND[numbers] = _pooled(self._last_states(batch), batch, pooling).cpu()
+            states_NSD = self._last_states(batch)
+            pooled_ND = states_NSD[:, 0]
+            if pooling == "mean":
+                pooled_ND = (states_NSD * _is_token(batch)).sum(1) / batch.lengths_B[:, None]
+            vectors_ND[numbers] = pooled_ND.cpu()
         return vectors_ND
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[Guess]]:
@@ -172,7 +174,14 @@ class LoadedEncoder:
             )
 
     def _rows(self, texts: str | Iterable[Text], max_length: int | None) -> list[list[int]]:
-        longest = self._checked_length(max_length)
+        longest, most = self.sequence_length, self.model_settings.max_sequence_length
+        if max_length is not None:
+            longest = max_length
+        if not 3 <= longest <= most:
+            raise ConfigError(
+                f"max_length={max_length} is not possible: the model has {most} positions; choose "
+                f"3 to {most}"
+            )
         pairs = [_as_pair(text, number) for number, text in enumerate(_as_list(texts))]
         if not pairs:
             raise ConfigError("there are no texts; give at least one")
@@ -188,17 +197,6 @@ class LoadedEncoder:
             rows[number] = self.text_encoder.ids(*pairs[number], max_length=longest)
         return rows
 
-    def _checked_length(self, max_length: int | None) -> int:
-        if max_length is None:
-            return self.sequence_length
-        most = self.model_settings.max_sequence_length
-        if not 3 <= max_length <= most:
-            raise ConfigError(
-                f"max_length={max_length} is not possible: the model has {most} positions; choose "
-                f"3 to {most}"
-            )
-        return max_length
-
     def _batches(self, rows: list[list[int]], size: int) -> Iterator[tuple[list[int], Batch]]:
         """Return batches of rows of similar length on the device, with the numbers of the rows."""
         if size < 1:
@@ -211,19 +209,18 @@ class LoadedEncoder:
             yield numbers.tolist(), Batch(*(part.to(self.device) for part in batch))
 
     def _padded(
-        self, states_of: Callable[[Batch], Tensor], rows: list[list[int]], size: int
+        self, computed: Callable[[Batch], Tensor], rows: list[list[int]], size: int
     ) -> Tensor:
         """Return the states (of some layers) of all rows, padded with zeros to the longest."""
-        states: Tensor | None = None
+        states = torch.empty(0)
         longest = max(map(len, rows))
         for numbers, batch in self._batches(rows, size):
-            found = states_of(batch).cpu()
-            if states is None:
+            found = computed(batch).cpu()
+            if not len(states):
                 states = torch.zeros(len(rows), *found.shape[1:-2], longest, found.shape[-1])
             for number, row_states in zip(numbers, found, strict=True):
                 length = len(rows[number])
                 states[number, ..., :length, :] = row_states[..., :length, :]
-        assert states is not None
         return states
 
     def _last_states(self, batch: Batch) -> Tensor:
@@ -234,25 +231,15 @@ class LoadedEncoder:
 
     def _all_states(self, batch: Batch) -> Tensor:
         """Return states_NLSD of a batch, L from the input of the first block on."""
-        with _recorded(self.model.encoder) as states:
+        with states_of(self.model.encoder.blocks) as states:
             last_NSD = self._last_states(batch)
         return torch.stack([*states[:-1], last_NSD], dim=1)
 
 
-def _checked_device(name: str) -> torch.device:
-    gpus = torch.cuda.device_count()
-    known = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
-    if name not in known:
-        raise ConfigError(f"device={name!r} is not on this machine; one of {', '.join(known)}")
-    return torch.device(name)
-
-
-def _pooled(states_NSD: Tensor, batch: Batch, pooling: str) -> Tensor:
-    if pooling == "cls":
-        return states_NSD[:, 0]
-    places_S = torch.arange(states_NSD.shape[1], device=states_NSD.device)
-    is_token_NS1 = (places_S < batch.lengths_B[:, None]).unsqueeze(-1)
-    return (states_NSD * is_token_NS1).sum(1) / batch.lengths_B[:, None]
+def _is_token(batch: Batch) -> Tensor:
+    """Return 1 at tokens and 0 at padding, NS1."""
+    places_S = torch.arange(batch.ids_BS.shape[1], device=batch.ids_BS.device)
+    return (places_S < batch.lengths_B[:, None]).unsqueeze(-1)
 
 
 def _as_list(texts: str | Iterable[Text]) -> list[Text]:
@@ -271,22 +258,3 @@ def _as_pair(text: Text, number: int) -> tuple[str, ...]:
     if len(pair) not in (1, 2) or not all(isinstance(part, str) for part in pair):
         raise ConfigError(f"texts[{number}] is {text!r}; give a str, or a tuple of two")
     return pair
-
-
-@contextmanager
-def _recorded(encoder: Encoder) -> Iterator[list[Tensor]]:
-    """Record the input of the first block and the output of each."""
-    states: list[Tensor] = []
-
-    def record(module: torch.nn.Module, inputs: object, output: Tensor) -> None:
-        del module, inputs
-        states.append(output)
-
-    handles = [
-        module.register_forward_hook(record) for module in (encoder.dropout, *encoder.blocks)
-    ]
-    try:
-        yield states
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -38,7 +38,6 @@ MASK = torch.arange(12) < LENGTHS[:, None]
 ENCODINGS = {
     "tupe-r": {},
     "tupe-a": {"position_projection_bias": True},
-    "tupe-a-tie-cls": {},
     "bert-ad": {},
     "rope": {},
 }
@@ -99,7 +98,7 @@ def test_states_and_gradients_are_those_of_our_encoder(positions):
         torch.testing.assert_close(weight.grad, same.grad, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta", "camembert", "electra"])
+@pytest.mark.parametrize("kind", ["roberta", "electra"])
 def test_models_like_bert_have_them_too(kind):
     """A word that moves changes its own state by the encoding alone: nothing else knows places."""
     model = build(kind, embedding_size=32) if kind == "electra" else build(kind)

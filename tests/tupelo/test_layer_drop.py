@@ -28,15 +28,9 @@ SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_i
 OTHER_SHAPES = {
     **SPECIAL,
     "attention_window": 4,
-    "decoder_layers": 2,
-    "d_model": 32,
     "embedding_size": 32,
-    "encoder_layers": 4,
-    "entity_emb_size": 32,
-    "entity_vocab_size": 8,
     "head_dim": 16,
     "image_size": 8,
-    "max_2d_position_embeddings": 16,
     "n_embd": 32,
     "n_head": 2,
     "n_layer": 4,
@@ -46,15 +40,10 @@ OTHER_SHAPES = {
 # type of the model -> further settings
 MODELS = {
     "bert": {},
-    "roberta": {},
-    "electra": {"embedding_size": 32},
     "deberta": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},  # returns tuples
-    "deberta-v2": {},
     "distilbert": {"dim": 32, "n_layers": 4, "n_heads": 2, "hidden_dim": 64},
     "roberta-prelayernorm": {},
     "modernbert": SPECIAL,
-    "nomic_bert": {},
-    "vit": {"image_size": 8, "patch_size": 2},
 }
 IDS = torch.randint(5, 64, (2, 12), generator=torch.Generator().manual_seed(0))
 INPUTS = {
@@ -167,7 +156,7 @@ def test_the_drop_mask_of_a_step_can_be_that_of_all_its_micro_batches():
     assert len(patterns) == 1
 
 
-@pytest.mark.parametrize("kind", sorted({*MODELS, *POST_NORM, *PRE_NORM}))
+@pytest.mark.parametrize("kind", (*POST_NORM, *PRE_NORM))
 def test_blocks_that_return_the_output_of_a_norm_are_not_rescaled(kind):
     model, of_norms, of_blocks = build(kind), [], []
     for module in model.modules():
@@ -261,13 +250,12 @@ def test_hidden_states_of_every_block_are_returned():
     assert unchanged == [not kept for kept in KEPT]
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_changes_nothing(reentrant):
+def test_gradient_checkpointing_changes_nothing():
     found = []
     for checkpointed in (False, True):
         model = build(dropout=0.1)
         if checkpointed:
-            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            model.gradient_checkpointing_enable({"use_reentrant": True})
         begin_step_with(constant_drop(model), KEPT)
         torch.manual_seed(3)
         found.append(gradients(model, outputs(model)[0]))
@@ -372,7 +360,7 @@ MISTAKES = {
     "LayerDrop: theta_bar=1.5: .* less than or equal to 1": lambda: tupelo.LayerDrop(
         build(), total_steps=5, theta_bar=1.5
     ),
-    "LayerDrop: draw_per=2 needs the number of micro-batches": lambda: constant_drop(
+    "LayerDrop: draw_per=2 exists in runs of Tupelo only": lambda: constant_drop(
         build(), draw_per=2
     ),
     "LayerDrop: there is no setting theta; did you mean theta_bar": lambda: tupelo.LayerDrop(
