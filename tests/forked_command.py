@@ -6,11 +6,13 @@ one fork server; a rank of a command gets a process, environment, stdout and std
 
 import os
 import runpy
+import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
-from multiprocessing import connection, get_context
+from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -39,42 +41,118 @@ def free_port():
         return probe.getsockname()[1]
 
 
+class Started:
+    """The processes of a command, and the files with what they print."""
+
+    def __init__(self, processes, files):
+        self.processes, self.files = processes, files
+
+    def statuses(self):
+        """Return the status of each process; None: it lives."""
+        return [
+            one.poll() if isinstance(one, subprocess.Popen) else one.exitcode
+            for one in self.processes
+        ]
+
+    def send(self, number, rank=None):
+        """Send a signal to those that live, or to one of them; return whether one lived."""
+        statuses = self.statuses()
+        for place, process in enumerate(self.processes):
+            if statuses[place] is None and rank in (None, place):
+                os.kill(process.pid, number)
+        return None in statuses
+
+    def wait_until(self, condition, seconds=LIMIT_SECONDS):
+        """Wait for a condition, the end or the time; return whether something still runs."""
+        deadline = time.monotonic() + seconds
+        while None in self.statuses() and not condition() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return None in self.statuses()
+
+    def kill(self):
+        """Kill all of them; return whether one lived."""
+        lived = self.send(signal.SIGKILL)
+        self.wait_until(lambda: False)
+        return lived
+
+    def wait(self, seconds=LIMIT_SECONDS):
+        """Return how each has ended: a status, or minus the number of a signal."""
+        if self.wait_until(lambda: False, seconds):
+            self.kill()
+            raise TimeoutError(f"still running after {seconds} s: {self.output[-3000:]}")
+        return self.statuses()
+
+    @property
+    def output(self):
+        """What they have printed, one after the other."""
+        return "".join(file.read_text(errors="replace") for file in dict.fromkeys(self.files))
+
+
+def start_module(module, words=(), ranks=1, *, files, **variables):
+    """Start ranks in processes that are forked.
+
+    Args:
+        module: as of `python -m`.
+        words: its command line.
+        ranks: their number.
+        files: of each rank, to which stdout and stderr are appended.
+        variables: of the environment.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    given, port, processes = environment(**variables), str(free_port()), []
+    for rank in range(ranks):
+        values = (str(rank), str(rank), str(ranks), "127.0.0.1", port)
+        own = dict(zip(LAUNCHER, values, strict=True)) if ranks > 1 else {}
+        arguments = (module, list(map(str, words)), *files[rank], given | own)
+        processes.append(context.Process(target=_become_command, args=arguments))
+        processes[-1].start()
+    return Started(processes, [file for pair in files for file in pair])
+
+
+def start_command(words, file):
+    """Start a true command line, which appends what it prints to a file."""
+    with file.open("a") as output:
+        process = subprocess.Popen(
+            [*map(str, words)],
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Started([process], [file])
+
+
 def run_module(module, words=(), ranks=1, **variables):
     """Return exit status, stdout and stderr; of several ranks, the worst, and all one by one.
 
     As under torchrun, a rank that fails ends the others.
     """
-    context = get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
-    given, port = environment(**variables), str(free_port())
     with tempfile.TemporaryDirectory() as folder:
-        files, processes = [], []
-        for rank in range(ranks):
-            files.append((Path(folder, f"output{rank}"), Path(folder, f"errors{rank}")))
-            values = (str(rank), str(rank), str(ranks), "127.0.0.1", port)
-            own = dict(zip(LAUNCHER, values, strict=True)) if ranks > 1 else {}
-            arguments = (module, list(map(str, words)), *files[-1], given | own)
-            processes.append(context.Process(target=_become_command, args=arguments))
-            processes[-1].start()
-        running, deadline = processes, time.monotonic() + LIMIT_SECONDS
-        while running and not any(one.exitcode for one in processes):
-            connection.wait([one.sentinel for one in running], deadline - time.monotonic())
-            running = [one for one in running if one.exitcode is None]
-            if time.monotonic() > deadline:
-                break
-        status = max(abs(one.exitcode or 0) for one in processes)
-        for process in running:
-            process.kill()
-            process.join()
-        if running and not status:
+        files = [(Path(folder, f"output{n}"), Path(folder, f"errors{n}")) for n in range(ranks)]
+        started = start_module(module, words, ranks, files=files, **variables)
+        started.wait_until(lambda: any(started.statuses()))
+        status = max(abs(one or 0) for one in started.statuses())
+        if started.kill() and not status:
             raise TimeoutError(f"{module} {words} takes longer than {LIMIT_SECONDS} s")
         output, errors = ("".join(map(Path.read_text, kind)) for kind in zip(*files, strict=True))
         return status, output, errors
 
 
+def launcher(kind, world_size, module="pretrain"):
+    """Return the words that start a module on so many ranks: `kind` is torchrun or deepspeed."""
+    if kind == "torchrun":
+        ranks = ("--standalone", f"--nproc-per-node={world_size}")
+        return [sys.executable, "-m", "torch.distributed.run", *ranks, "-m", module]
+    ranks = ("--num_accelerators", str(world_size), "--master_port", str(free_port()))
+    return [str(Path(sys.executable).with_name("deepspeed")), *ranks, "--module", module]
+
+
 def _become_command(module, words, output, errors, environment):
     for number, file in ((1, output), (2, errors)):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(ROOT)

@@ -10,8 +10,8 @@ from data_prep.settings import BuildSettings
 from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
-
-from .sample_log import digests
+from tests.faults.run import Run
+from tests.faults.sample_log import digests
 
 STEPS, SAVE_EVERY = 24, 4
 GLOBAL_SEQUENCES, ACCUMULATION = 12, 2
@@ -67,7 +67,11 @@ class Material:
         return self.folder / "shards"
 
     def reference(self, variant: Variant) -> Path:
-        return self.folder / "references" / variant.name
+        """Return the folder of the undisturbed run; train it when it is asked for first."""
+        run = Run(self, self.folder / variant.name, variant)
+        if not run.is_finished:
+            run.finish()
+        return run.folder
 
     def words(self, variant: Variant, *, shards: Path | None = None) -> list[str]:
         """Return the command line of a run, but for its folder."""

@@ -10,7 +10,6 @@ launch resumed.
 import hashlib
 import json
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,13 +86,6 @@ def log_samples(file: Path, before_step: Callable[[int], None]) -> None:
         return result
 
     Trainer.train, Engine.train_step = logged_train, logged_step
-
-
-def wait_for_saves() -> None:
-    """Wait, in a trainer, until its checkpoints are written and the old ones removed."""
-    for thread in threading.enumerate():
-        if thread.name.startswith("checkpoint of step"):
-            thread.join()
 
 
 def read_launch(files: list[Path]) -> Consumed:

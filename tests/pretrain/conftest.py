@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from data_prep.settings import BuildSettings
-from tests.faults.launch import launcher
 from tests.forked_command import environment as variables
-from tests.forked_command import run_module
+from tests.forked_command import launcher, run_module
 from tests.same_numbers.comparison import CLOCK
 
 ROOT = Path(__file__).parents[2]

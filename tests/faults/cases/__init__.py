@@ -1,1 +1,0 @@
-"""One module per kind of fault: the fault, and what must hold after it."""

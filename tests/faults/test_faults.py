@@ -1,0 +1,311 @@
+"""Runs that are disturbed and resumed end as undisturbed ones, bit for bit, with each sample once.
+
+The log of samples must hold each of the run in order; metrics, final weights and moments are equal.
+"""
+
+import os
+import random
+import re
+import shutil
+import signal
+import time
+
+import psutil
+import pytest
+
+from tests.faults.comparison import read_lines
+from tests.faults.disturbed import CANNOT_MOUNT, ROOM_BYTES
+from tests.faults.material import SAVE_EVERY, STEPS, Variant
+from tests.selection import mostly_slow
+
+NEWEST, BEFORE = 3 * SAVE_EVERY, 2 * SAVE_EVERY
+ABOUT_THE_DISK = re.compile("no space left|file too large", re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("variant", "workers"),
+    mostly_slow(
+        [
+            *((Variant(1), 0), (Variant(0), 2), (Variant(2), 0), (Variant(3), 2)),
+            *((Variant(1, 2), 0), (Variant(3, 2), 0), (Variant(2, 3), 0)),
+        ],
+        "further stages, loader workers, ranks",
+    ),
+)
+def test_kills_at_random_moments(new_run, material, variant, workers):
+    """SIGKILL of all ranks, as by a loss of power."""
+    material.reference(variant)
+    start = time.monotonic()
+    quiet = new_run(variant, "quiet", words=("--data.loader_workers", workers))
+    quiet.finish()
+    quiet.judge()
+    seconds, moments = time.monotonic() - start, random.Random(variant.name)
+    run, hits = new_run(variant, words=("--data.loader_workers", workers)), 0
+    for _ in range(3):
+        if not run.is_finished:
+            launch = run.start()
+            launch.wait_until(lambda: False, moments.uniform(0.2, 0.9) * seconds)
+            hits += launch.kill()
+    assert hits
+    if not run.is_finished:
+        run.finish()
+    run.judge()
+
+
+def of_beginning(lines):
+    return list(range(next(n for n, line in enumerate(lines) if "checkpoints" in line)))
+
+
+def of_save(lines):
+    """Return the calls from the first that names a checkpoint to the next checkpoint."""
+    in_checkpoints = [(n, line) for n, line in enumerate(lines) if "/checkpoints" in line]
+    names = [f"step_{step:08d}" for step in (NEWEST, NEWEST + SAVE_EVERY)]
+    first, end = (next(n for n, line in in_checkpoints if name in line) for name in names)
+    return [n for n, _ in in_checkpoints if first <= n < end]
+
+
+def of_end(lines):
+    last = max(n for n, line in enumerate(lines) if "checkpoints" in line)
+    return list(range(last + 1, len(lines)))
+
+
+@pytest.mark.parametrize(
+    ("calls_of", "variant", "number"),
+    mostly_slow(
+        [
+            (of_save, Variant(1), 2),
+            *((of_save, Variant(1), 99), (of_beginning, Variant(1), 99)),
+            *((of_end, Variant(1), 99), (of_save, Variant(3, 2), 99)),
+        ],
+        "every call of each part of a run",
+    ),
+)
+def test_kills_at_the_calls_that_change_the_run_folder(
+    new_run, tmp_path, calls_of, variant, number
+):
+    """At creating, renaming, removing and syncing; the third save removes a checkpoint too."""
+    counting, log = new_run(variant, "counting"), tmp_path / "calls"
+    assert set(counting.start("log_calls", counting.folder, log).wait()) == {0}
+    chosen = calls_of(log.read_text().splitlines())
+    for call in chosen[:: -(-len(chosen) // number)]:
+        run = new_run(variant, f"call-{call}")
+        launch = run.start("die_at_call", run.folder, call)
+        launch.wait_until(lambda launch=launch: any(launch.statuses()))
+        assert launch.kill() or variant.world_size == 1
+        assert -signal.SIGKILL in launch.statuses()
+        run.finish()
+        run.judge()
+
+
+@pytest.fixture
+def stopped(new_run):
+    """A run that was killed a little after its checkpoint NEWEST."""
+    run = new_run()
+    run.start("killed", NEWEST + 1).wait_until(lambda: False)
+    assert run.checkpoints() == [BEFORE, NEWEST]
+    return run
+
+
+def folder_of(run, step):
+    return run.folder / "checkpoints" / f"step_{step:08d}"
+
+
+def truncate(file):
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) * 2 // 3])
+
+
+def refused_in_one_line(launch):
+    """Return the one line with which a launch is refused."""
+    assert any(launch.wait()) and "Traceback" not in launch.output
+    (line,) = [line for line in launch.output.splitlines() if line.startswith("error: ")]
+    return line
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(stopped):
+    """Which damages are noticed, the tests of the format show."""
+    part = folder_of(stopped, NEWEST) / "part_00000.safetensors"
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    stopped.finish()
+    assert stopped.first_step() == BEFORE
+    stopped.judge()
+
+
+@pytest.mark.slow("a run of its own; the one before is tested above")
+def test_a_checkpoint_of_another_step_is_none_and_where_all_are_damaged_a_run_is_refused(stopped):
+    copy = shutil.copytree(stopped.folder, stopped.place / "copy")
+    shutil.rmtree(folder_of(stopped, NEWEST))
+    shutil.copytree(folder_of(stopped, BEFORE), folder_of(stopped, NEWEST))
+    stopped.finish()
+    assert stopped.first_step() == BEFORE
+    stopped.judge()
+    stopped.folder = copy
+    for file in copy.glob("checkpoints/*/*"):
+        truncate(file)
+    assert "checkpoint" in refused_in_one_line(stopped.start())
+
+
+@pytest.mark.slow("a run that is killed and resumed, twice")
+@pytest.mark.parametrize("damage", [truncate, os.unlink])
+def test_damaged_shards_are_named_and_restored_ones_continue_the_run(
+    new_run, material, tmp_path, damage
+):
+    shards = shutil.copytree(material.shards, tmp_path / "shards")
+    victim = sorted(shards.glob("train-*.h5"))[1]
+    content = victim.read_bytes()
+    run = new_run(shards=shards)
+    run.start("killed", NEWEST + 1).wait_until(lambda: False)
+    damage(victim)
+    assert victim.name in refused_in_one_line(run.start())
+    fresh = new_run(name="fresh", shards=shards)
+    assert victim.name in refused_in_one_line(fresh.start()) and not fresh.folder.exists()
+    victim.write_bytes(content)
+    run.finish()
+    run.judge()
+
+
+@pytest.mark.slow("mounts a disk")
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_full_disk_costs_the_saves_that_it_meets_and_nothing_else(new_run, tmp_path, stage):
+    """Full for the saves after steps 8 and 12; the lines of metrics still find room."""
+    disk, copies = tmp_path / "disk", tmp_path / "copies"
+    disk.mkdir()
+    run = new_run(Variant(stage), folder=disk / "run")
+    fault = (64 << 20, ROOM_BYTES, SAVE_EVERY + 2, NEWEST + 2, copies)
+    launch = run.start("full_disk", disk, *fault)
+    if launch.wait() == [CANNOT_MOUNT]:
+        pytest.skip("neither root nor user namespaces: no tmpfs can be mounted")
+    assert launch.statuses() == [0], launch.output[-3000:]
+    run.folder = copies / "after"
+    run.judge()
+    # A line for each save that failed; while it fills the disk, one for each file of metrics.
+    lines = list(filter(ABOUT_THE_DISK.search, re.split(r"[\r\n]+", launch.output)))
+    saves = [line for line in lines if "the checkpoint of step" in line]
+    others = [line for line in lines if line not in saves]
+    assert 1 <= len(saves) <= 2 and len(others) == len(set(others)), launch.output[-1500:]
+    assert run.checkpoints() == [STEPS - SAVE_EVERY, STEPS]
+    left = new_run(Variant(stage), "left", folder=copies / "while")  # what it had left is good
+    left.finish()
+    assert left.first_step() == SAVE_EVERY and left.is_finished
+
+
+@pytest.mark.slow("mounts a disk")
+def test_a_full_shared_memory_stops_no_loader_workers(new_run, tmp_path):
+    run = new_run(words=("--data.loader_workers", 2))
+    fault = ("/dev/shm", 1 << 20, 0, SAVE_EVERY + 2, NEWEST + 2, tmp_path / "copies")
+    launch = run.start("full_disk", *fault)
+    if launch.wait() == [CANNOT_MOUNT]:
+        pytest.skip("neither root nor user namespaces: no tmpfs can be mounted")
+    assert launch.statuses() == [0], launch.output[-3000:]
+    run.judge()
+
+
+def rank_process(launch, rank):
+    """Return the trainer of one rank under a launcher."""
+    found = []
+    for process in psutil.Process(launch.processes[0].pid).children(recursive=True):
+        variables, parents = (each.environ().get("RANK") for each in (process, process.parent()))
+        if variables == str(rank) and parents is None:  # the launchers have no rank themselves
+            found.append(process)
+    return found[0]
+
+
+@pytest.mark.slow("under the real launchers")
+@pytest.mark.ranks
+@pytest.mark.parametrize(("kind", "rank"), [("torchrun", 1), ("deepspeed", 0)])
+def test_a_rank_that_is_killed_ends_the_job_within_half_a_minute(new_run, kind, rank):
+    """A time-out of a collective would take half an hour."""
+    run = new_run(Variant(1, 2))
+    launch = run.start(kind=kind)
+    launch.wait_until(lambda: SAVE_EVERY in run.checkpoints())
+    ranks = [rank_process(launch, each) for each in range(2)]
+    ranks[rank].kill()
+    assert launch.wait(30) != [0]
+    assert psutil.wait_procs(ranks, timeout=30)[1] == []
+    assert launch.output.count("lost another rank (Connection ") == 1
+    run.finish(kind=kind)
+    run.judge()
+
+
+@pytest.mark.slow("waits for a rank that is stopped")
+@pytest.mark.ranks
+def test_while_a_rank_is_stopped_the_other_waits_and_prints_its_stacks(new_run):
+    run = new_run(Variant(1, 2), words=("--trouble.hang_minutes", 0.1))
+    launch = run.start("slow", 2 * SAVE_EVERY, 3 * SAVE_EVERY, 0.2)
+    launch.wait_until(lambda: run.steps_begun() > 2 * SAVE_EVERY + 2)
+    launch.send(signal.SIGSTOP, 1)
+    began, end = run.steps_begun(), time.monotonic() + 15
+    launch.wait_until(lambda: time.monotonic() > end)
+    assert run.steps_begun() - began <= 2
+    launch.send(signal.SIGCONT, 1)
+    assert launch.wait() == [0, 0]
+    assert "Timeout (0:00:0" in launch.output and "in _take_steps" in launch.output
+    run.judge()
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    "journey",  # (ZeRO stage, ranks) of each launch; the last one ends the run
+    mostly_slow(
+        [
+            [(1, 1), (1, 2)],
+            [(0, 1), (3, 2), (1, 1)],
+            [(3, 3), (2, 2), (0, 1)],
+            [(2, 2), (3, 3), (3, 1)],
+        ],
+        "further journeys",
+    ),
+)
+def test_a_run_that_is_resumed_elsewhere_has_the_samples_and_losses_of_one_that_stays(
+    new_run, material, journey
+):
+    """Losses within 1e-4: fp32, another order of summation, grown over the steps of a run."""
+    reference = Variant(1, 1, is_elastic=True)
+    run = new_run(reference)
+    for place, (stage, ranks) in enumerate(journey[:-1], start=1):
+        step = place * 2 * SAVE_EVERY
+        run.variant = Variant(stage, ranks, is_elastic=True)
+        run.words = material.words(run.variant)
+        launch = run.start("slow", step, STEPS, 0.1, elastic=True)
+        launch.wait_until(lambda step=step: step in run.checkpoints())
+        assert launch.kill()
+    run.variant = Variant(*journey[-1], is_elastic=True)
+    run.words = material.words(run.variant)
+    run.finish(elastic=True)
+    assert run.count().is_exact
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        ours, theirs = (
+            read_lines(each, name) for each in (run.folder, material.reference(reference))
+        )
+        assert [line["step"] for line in ours] == [line["step"] for line in theirs]
+        found = [line["loss"] for line in ours]
+        assert found == pytest.approx([line["loss"] for line in theirs], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("variant", "number", "rank", "kind"),
+    mostly_slow(
+        [
+            (Variant(1), signal.SIGTERM, 0, None),
+            (Variant(3, 2), signal.SIGTERM, 1, None),
+            (Variant(1, 2), signal.SIGTERM, None, "torchrun"),
+        ],
+        "several ranks",
+    ),
+)
+@pytest.mark.ranks
+def test_a_signal_saves_the_step_and_the_run_goes_on(new_run, variant, number, rank, kind):
+    """To a process, to one of two ranks, to torchrun."""
+    run = new_run(variant)
+    launch = run.start("slow", SAVE_EVERY + 1, STEPS, 0.3, kind=kind)
+    launch.wait_until(lambda: run.steps_begun() > SAVE_EVERY + 2)
+    launch.send(number, rank)
+    statuses = launch.wait()
+    if kind is None:  # torchrun has a status and a traceback of its own for a signal
+        assert set(statuses) == {0} and "Traceback" not in launch.output, launch.output[-3000:]
+    assert not run.is_finished and "--resume" in launch.output
+    assert run.checkpoints()[-1] > SAVE_EVERY and not list(run.folder.glob("checkpoints/*.partial"))
+    run.finish(kind=kind)
+    run.judge()
