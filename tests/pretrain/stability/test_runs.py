@@ -1,7 +1,6 @@
 """Whole runs to which something happens, see trouble_case.py."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,10 +14,7 @@ from tests.forked_command import run_module
 from tests.pretrain.conftest import lines
 from tests.selection import mostly_slow
 
-from .trouble_case import SCENARIOS, words
-
-ROOT = Path(__file__).parents[3]
-REWOUND = [name for name in SCENARIOS if name.startswith("rewind")]
+from .trouble_case import REWINDS, SCENARIOS, words
 
 
 def run_scenarios(shards, folder, names, ranks=1):
@@ -51,24 +47,23 @@ def rows_of(shards, step):
     return [batches[index].ids_BS.tolist() for index in range(4 * (step - 1), 4 * step)]
 
 
-@pytest.mark.parametrize("name", mostly_slow(REWOUND, "each kind of anomaly is a run of its own"))
-def test_a_run_that_goes_back_finishes_without_the_rows_of_the_step(runs, shards, name):
-    (run,) = found(runs, name)
+def test_a_run_that_goes_back_finishes_without_the_rows_of_the_step(runs, shards):
+    (run,) = found(runs, "rewind")
     assert run["ended"] == "finished"
-    assert decisions(runs, name) == [("rewind", 13, 13)]
+    assert decisions(runs, "rewind") == [("rewind", 13, 13)]
     steps = [step for step, _ in run["taken"]]
     # The trouble of step 13 is known when step 14 has been taken.
     assert steps == [*range(1, 15), 11, 12, *range(14, 21)]
     for step, rows in run["taken"]:
         assert rows == rows_of(shards, step)
-    result = json.loads((runs / name / "result.json").read_text())
+    result = json.loads((runs / "rewind" / "result.json").read_text())
     assert result["step"] == 20
-    last = lines(runs / name, "metrics.jsonl")[-1]
+    last = lines(runs / "rewind", "metrics.jsonl")[-1]
     assert last["left_out_steps"] == 1 and last["skipped_steps"] == 0
 
 
 def test_until_the_trouble_the_metrics_are_those_of_the_untroubled_run(runs):
-    plain, rewound = (lines(runs / name, "metrics.jsonl") for name in ("plain", "rewind_zero1"))
+    plain, rewound = (lines(runs / name, "metrics.jsonl") for name in ("plain", "rewind"))
     assert rewound[:12] == plain[:12]  # bit for bit, though 11 and 12 were taken twice
     assert [row["step"] for row in rewound] == [*range(1, 13), *range(14, 21)]
     rates = [{row["step"]: row["learning_rate"] for row in run} for run in (plain, rewound)]
@@ -97,7 +92,7 @@ def test_a_stopped_run_names_its_sequences_and_leaves_them_out_when_resumed(runs
     assert [step for step, _ in resumed["taken"]] == [11, 12, 13, 14, 11, 12, *range(14, 21)]
     assert decisions(runs, "stop") == [("stop", 13, 13), ("rewind", 13, 13)]
     # What it then was is the run that went back by itself.
-    assert lines(runs / "stop", "metrics.jsonl") == lines(runs / "rewind_zero1", "metrics.jsonl")
+    assert lines(runs / "stop", "metrics.jsonl") == lines(runs / "rewind", "metrics.jsonl")
 
 
 def test_a_step_that_is_skipped_changes_no_weights(runs):
@@ -131,31 +126,24 @@ def test_weights_that_are_not_finite_are_not_saved(runs):
 
 
 def test_overflows_in_a_row_end_a_run_long_before_the_loss_scale_is_gone(runs):
-    assert found(runs, "half")[0]["ended"] == "finished"
-    assert not (runs / "half" / "trouble").exists()
     (run,) = found(runs, "half_streak")
     assert "step 17: 6 steps in a row had no update; the loss scale is" in run["ended"]
     assert "; sequences of steps 16 to 17: " in run["ended"]  # after the checkpoint of 15
-    assert decisions(runs, "half_streak") == [("stop", 12, 17)]
-
-
-def test_a_spike_is_recorded_and_the_run_goes_on(runs):
-    assert found(runs, "spike")[0]["ended"] == "finished"
-    assert decisions(runs, "spike") == [("record", 60, 61)]
+    assert decisions(runs, "half_streak")[-1] == ("stop", 12, 17)
 
 
 def test_a_run_rewinds_before_a_spike(runs):
-    """The update of step 60 was the harm, and shows in the loss of step 61."""
+    """The update of step 18 was the harm, and shows in the loss of step 19."""
     (run,) = found(runs, "spike_rewind")
     assert run["ended"] == "finished"
-    assert decisions(runs, "spike_rewind") == [("rewind", 60, 61)]
-    assert "rewinding to the checkpoint of step 35" in (runs / "stderr").read_text()
+    assert decisions(runs, "spike_rewind") == [("rewind", 18, 19)]
+    assert "rewinding to the checkpoint of step 15" in (runs / "stderr").read_text()
     losses = [row["loss"] for row in lines(runs / "spike_rewind", "metrics.jsonl")]
     assert max(losses) < 8
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize("name", mostly_slow(REWOUND[1:], "rewinds of each kind, on two ranks"))
+@pytest.mark.parametrize("name", mostly_slow(REWINDS, "further stages"))
 def test_two_ranks_rewind_together(shards, tmp_path, name):
     errors = run_scenarios(shards, tmp_path, [name], ranks=2)
     (run,) = found(tmp_path, name)

@@ -141,10 +141,3 @@ def test_a_dry_run_does_not_pretend_to_know_the_tokens(command):
     status, output, errors = command.run(command.words("--hours", "24", "--dry-run"))
     assert status == 0, errors
     assert "what 24 h allow; --dry-run --measure 60 measures it" in " ".join(output.split())
-
-
-def test_no_hours_at_all_are_refused_in_one_line(command, tmp_path):
-    words = command.words("--run-folder", tmp_path / "run", "--hours", "0")
-    status, _, errors = command.run(words)
-    assert status == 1 and "hours='0': input should be greater than 0" in errors
-    assert len(errors.strip().splitlines()) == 1 and not (tmp_path / "run").exists()
