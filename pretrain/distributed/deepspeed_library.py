@@ -13,9 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from data_prep.files.quoting import plain
-from pretrain.config.ds_keys import unknown_key
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import explain
 from pretrain.distributed.unusable_gpus import sees_gpu
 from pretrain.profiling.communication import CountedCollectives
 from pretrain.profiling.step_timer import Phases
@@ -55,33 +53,15 @@ def check_ds_config(ds_config: dict[str, Any]) -> None:
     try:
         DeepSpeedConfig(checked)
     except ValidationError as error:
-        raise _refused(error, ds_config) from None
+        first = error.errors()[0]  # the title names the block
+        place = ".".join(map(str, (error.title, *first["loc"])))
+        raise ConfigError(f"the DeepSpeed JSON: {plain(place)}: {plain(first['msg'])}") from None
     # Raised by its own code at a value of an unexpected type.
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"DeepSpeed refuses the JSON of engine.ds_config: {type(error).__name__}: "
             f"{plain(str(error))}"
         ) from None
-
-
-def _refused(error: ValidationError, ds_config: dict[str, Any]) -> ConfigError:
-    """Return an error that names the block, which the error of DeepSpeed leaves out."""
-    from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
-    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
-
-    blocks = {
-        "fp16": DeepSpeedFP16Config,
-        "bf16": DeepSpeedBF16Config,
-        "zero_optimization": DeepSpeedZeroConfig,
-    }
-    first = error.errors()[0]
-    for block, config in blocks.items():
-        if error.title == config.__name__ and len(first["loc"]) == 1:
-            if first["type"] == "extra_forbidden":
-                return unknown_key(block, str(first["loc"][0]), list(config.model_fields))
-            if first["type"] != "value_error":  # whose messages name what they are about
-                return ConfigError(f"the DeepSpeed JSON: {block}.{explain(error)}")
-    return ConfigError(f"the DeepSpeed JSON: {explain(error)}")
 
 
 def count_collectives(phases: Phases) -> CountedCollectives:

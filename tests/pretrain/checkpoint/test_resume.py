@@ -151,7 +151,7 @@ def test_other_shards_are_refused(run, elastic):
 
 
 @pytest.mark.parametrize("name", ["run.json", "ds_config.json", "launches.jsonl"])
-@pytest.mark.parametrize("text", ["[]\n", '{"a\n', "\n", '{"a": 1, "a": 2}\n'])
+@pytest.mark.parametrize("text", ["[]\n", '{"a\n'])
 def test_a_damaged_run_folder_is_named(run, name, text):
     (run / name).write_text(text)
     with pytest.raises(ConfigError, match=f"{name} is damaged: .*; restore it from a copy"):
@@ -176,12 +176,9 @@ LONGER = f"was planned for {load_settings('tiny_cpu').steps} steps; to continue 
             "other settings: model.feedforward_width (was 128, is 256), model.width (was 32, "
             "is 64)",
         ),
-        (("--data.sequence_length", "16"), "other settings: data.sequence_length (was 32, is 16)"),
         (("--steps", "900"), LONGER),
         (("--steps", "900", "--lengthen", "stretch"), None),
         (("--engine.recompute_blocks", "true"), "with --elastic it is resumed"),
-        (("--engine.recompute_blocks", "true", "--elastic"), None),
-        (("--layer_drop.schedule", "constant"), "layer_drop.schedule (was none, is constant)"),
     ],
 )
 def test_a_dry_run_refuses_the_settings_that_a_resume_refuses(

@@ -35,9 +35,7 @@ def run(
     attention: str,
     precision: str,
     *,
-    padded: bool = False,
     compiled: bool = False,
-    recomputed: bool = False,
 ) -> dict[str, Any]:
     """Run one forward and backward pass of the objective, of three blocks with the second skipped.
 
@@ -45,9 +43,7 @@ def run(
         words: settings of the model.
         attention: backend.
         precision: fp32, bf16_autocast, fp16_autocast, fp16 or bf16.
-        padded: run the encoder alone, on rows with lengths.
         compiled: compile the blocks, up to the generation of code.
-        recomputed: run the blocks again in the backward pass.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -55,12 +51,11 @@ def run(
     computed, _, autocast = precision.partition("_")
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[computed]
     with FakeTensorMode() as fake, torch.device("cuda"):
-        model = build_model(words, attention, recomputed, torch.float32 if autocast else dtype)
+        model = build_model(words, attention, torch.float32 if autocast else dtype)
         ids, positions, labels = (
             torch.empty(shape, dtype=torch.int64)
             for shape in ((ROWS, LENGTH), (PREDICTIONS,), (PREDICTIONS,))
         )
-        lengths = torch.empty(ROWS, dtype=torch.int32)
         x = torch.empty(ROWS, LENGTH, 64, dtype=torch.float32 if autocast else dtype)
     autocasting = torch.autocast("cuda", dtype=dtype, enabled=bool(autocast))
     log, graphs = operations_log(), []
@@ -80,10 +75,7 @@ def run(
         torch.autograd.backward(outputs, upstream)
     else:
         with fake, log, autocasting:
-            if padded:
-                output = model.encoder(ids, None, lengths)
-            else:
-                output = model(ids, positions, labels, [1.25, 0.0, 2.0])
+            output = model(ids, positions, labels, [1.25, 0.0, 2.0])
         with fake, log:
             output.float().sum().backward()
     return {
@@ -101,7 +93,7 @@ def run(
     }
 
 
-def build_model(words: list[str], attention: str, recomputed: bool, dtype: Any) -> Any:
+def build_model(words: list[str], attention: str, dtype: Any) -> Any:
     """Return an objective on the current device with weights of this type."""
     import torch
 
@@ -110,7 +102,7 @@ def build_model(words: list[str], attention: str, recomputed: bool, dtype: Any) 
     from pretrain.model.execution_plan import ExecutionPlan
     from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
-    plan = ExecutionPlan(attention=attention, recomputes_blocks=recomputed)
+    plan = ExecutionPlan(attention=attention)
     size = ["--model.width", "64", "--model.num_heads", "2", "--model.num_layers", str(LAYERS)]
     size += ["--model.vocabulary_size", str(VOCABULARY)]
     settings = load_settings("tiny_cpu", [*size, *words])

@@ -148,20 +148,6 @@ def test_a_kernel_for_cpus_that_computes_something_else_is_not_used(monkeypatch)
             build_model(load_settings("tiny_cpu", [f"--engine.{word}"]), {}, ALONE)
 
 
-def test_why_the_kernels_are_not_used_is_told_where_attention_would_not_be_theirs(monkeypatch):
-    def fail():
-        raise KernelError("g++ fails: no header")
-
-    eager = ["--engine.attention", "eager"]
-    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: "there is no compiler")
-    prefix = "attention eager (as set); no kernel of ours: "
-    assert plan_execution(settings_of(*eager), CPU).describe() == f"{prefix}there is no compiler"
-    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
-    monkeypatch.setattr(execution, "load_cpu_kernels", fail)
-    found = build_model(load_settings("tiny_cpu", eager), {}, ALONE)
-    assert found.execution.describe() == f"{prefix}g++ fails: no header"
-
-
 def test_compiled_blocks_have_plain_attention_and_the_loss_is_fused(monkeypatch):
     monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
     planned = plan_execution(settings_of("--engine.compile_blocks", "on"), CPU)

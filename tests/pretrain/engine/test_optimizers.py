@@ -341,15 +341,6 @@ def test_muon_is_refused_where_zero_divides_the_matrices(stage):
         checked_optimizer(settings.optimizer, "cpu", config)
 
 
-def test_muon_is_refused_before_data_are_touched(command, tmp_path):
-    (tmp_path / "text.txt").write_text("A text of which no shards are there.\n")
-    words = ("train", "tiny_cpu", *MUON, "--engine.ds_config", "zero1_fp32")
-    words += ("--corpus", tmp_path / "text.txt", "--run-folder", tmp_path / "run")
-    status, _, errors = command.run(list(map(str, words)))
-    assert status != 0 and "does not work at ZeRO stage 1" in errors
-    assert "shards" not in errors and not (tmp_path / "run").exists()
-
-
 SHIPPED = sorted((file.stem for file in DS_CONFIGS.glob("*.json")), key="zero1_fp16".__ne__)
 
 
@@ -377,13 +368,6 @@ def test_an_optimizer_that_is_added_works_with_every_shipped_json(
     # Sums in another order; 8 or 11 bits in half precision.
     assert found["losses"] == pytest.approx(losses, rel=1e-5 if "fp32" in name else 1e-2)
     assert found["resumed"] == found["losses"][3:]
-
-
-def test_a_torch_without_muon_is_named(monkeypatch):
-    monkeypatch.delattr(torch.optim, "Muon")
-    settings = case.case_settings(*MUON)
-    with pytest.raises(ConfigError, match=r"'muon' needs torch 2\.9 or newer, this is \d"):
-        checked_optimizer(settings.optimizer, "cpu", {})
 
 
 def test_an_unknown_optimizer_is_named():

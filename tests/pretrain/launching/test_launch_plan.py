@@ -162,12 +162,3 @@ def test_a_dry_run_counts_the_ranks_of_all_machines(stubs, words, gpus, ranks):
     status, output, errors = stubs.run(*words, *options, *gpus)
     assert status == 0, errors
     assert f"{ranks} x {48 // 4 // ranks} x 4" in output
-
-
-def test_a_dry_run_needs_neither_data_nor_launcher(stubs):
-    stubs.gpus(2)
-    (stubs.folder / "text.txt").write_text("One.\n")
-    status, output, _ = stubs.run("train", "tiny_cpu", "--dry-run", "--corpus", "text.txt")
-    assert status == 0 and "tokens per step" in output
-    assert "2 x 1 x 4" in output  # two GPUs would train
-    assert stubs.calls() == []

@@ -11,11 +11,12 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepCosts, StepResult
+from pretrain.engine.random_batches import RandomBatches
 from pretrain.profiling.hardware import PeakFlops
 from pretrain.schedules.layer_drop import keep_probabilities, scales_of_step, theta_at
 from pretrain.schedules.run_thetas import last_theta, mean_theta
 from pretrain.train import measured_steps as module
-from pretrain.train.measured_steps import MeasuredSteps, RandomBatches
+from pretrain.train.measured_steps import MeasuredSteps
 
 ONE_RANK = Ranks(rank=0, world_size=1, device="cpu")
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1")
@@ -104,13 +105,6 @@ def test_the_end_of_a_run_is_measured_at_its_last_step(counting, words, theta):
     assert steps.metrics(2)["theta"] == pytest.approx(theta)
 
 
-def test_steps_of_few_rows_are_measured_where_depth_has_grown_and_no_row_is_dropped(counting):
-    """`profile` measures the end of a run, whose earlier steps drop rows."""
-    words = ["--model.num_layers", "12", "--layer_drop.schedule", "reverse"]
-    steps, _ = counting([*words, "--layer_drop.draw_per", "sequence"], last_theta)
-    assert steps.progress.settings.layer_drop.theta_bar < 1
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -132,12 +126,6 @@ def test_the_mean_theta_is_that_of_every_step(words):
     blocks = [sum(keep_probabilities(theta, 12, settings.layer_drop)) for theta in thetas]
     at_mean = sum(keep_probabilities(mean_theta(settings), 12, settings.layer_drop))
     assert at_mean == pytest.approx(sum(blocks) / 5000, abs=2e-3)
-
-
-def test_the_mean_theta_of_the_papers_schedule_is_its_integral():
-    settings = load_settings("pld_base")
-    integral = 0.5 + 0.5 * (1 - math.exp(-100)) / 100
-    assert mean_theta(settings) == pytest.approx(integral, abs=1e-5)
 
 
 def test_random_batches_look_like_real_ones(shards):

@@ -37,15 +37,6 @@ def test_the_time_left_is_visible_where_the_numbers_are_ordinary(monkeypatch):
     assert re.search(r"\| 1/1,600, loss 5.500, 12,345 tokens/s, [\d:?]+ left$", frame)
 
 
-@pytest.mark.parametrize(("words", "shown"), [([], "| 1/20, "), (["--hours", "1"], "| 1, ")])
-def test_the_bar_shows_a_total_only_where_it_is_known(words, shown, monkeypatch):
-    terminal = Terminal(monkeypatch, 80)
-    with StepDisplay(load_settings("tiny_cpu", words), 0, shown=True) as display:
-        display.advance()
-        display.show_metrics(METRICS)
-        assert shown in last_frame(terminal)
-
-
 @pytest.fixture
 def clock(monkeypatch):
     now = [0.0]
@@ -94,12 +85,6 @@ def test_a_log_file_gets_lines_with_loss_rate_speed_and_time_left(clock, capsys)
         "step      10: held-out loss 4.0000",
         "step      20: held-out loss 4.0000",
     ]
-
-
-def test_a_line_at_a_step_with_metrics_shows_its_own(clock, capsys):
-    train(load_settings("tiny_cpu", ["--log_every_steps", "3"]), 0, 9, clock)
-    shown = re.findall(r"step (\d+)/.*loss (\d+)\.", capsys.readouterr().err)
-    assert shown == [("3", "3"), ("6", "6"), ("9", "9")]
 
 
 def test_a_resumed_run_says_from_where(clock, capsys):

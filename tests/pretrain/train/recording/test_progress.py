@@ -12,7 +12,6 @@ from pretrain.config.recipe import load_settings
 from pretrain.engine.engine import StepCosts, StepResult
 from pretrain.profiling.hardware import PeakFlops
 from pretrain.schedules.layer_drop import keep_probabilities
-from pretrain.schedules.run_thetas import mean_theta
 from pretrain.train.recording.progress import Progress
 
 RATE = PeakFlops(1e9, "of the tests")
@@ -68,17 +67,6 @@ def test_utilisation_is_the_flops_that_ran_over_those_that_could_have():
     assert row["peak_memory_bytes"] == 12345
 
 
-def test_a_block_that_is_dropped_adds_nothing_to_utilisation():
-    counted = Progress(load_settings("tiny_cpu", []), 1)
-    one_step(counted)
-    counted.add_seconds(1.0, spent())
-    metrics(counted)
-    one_step(counted, [[1.0, 0.0], [0.0, 0.0]])
-    counted.add_seconds(1.0, spent())
-    utilisation = metrics(counted)["model_flops_utilisation"]
-    assert utilisation == pytest.approx(step_flops(1, 0) / 1e9)
-
-
 SCHEDULES = {
     "none": [],
     "constant": ["--layer_drop.theta_bar", "0.3"],
@@ -124,18 +112,6 @@ def test_draws_by_sequence_cost_the_same_in_every_step_and_that_is_what_is_expec
         assert progress.counters.flops == pytest.approx(2 * expected * progress.step, rel=1e-12)
     assert progress.counters.expected_flops == progress.counters.flops
     assert progress.counters.kept_since_log == pytest.approx([4 * share for share in shares])
-
-
-@pytest.mark.parametrize(
-    ("schedule", "blocks"),
-    [("reverse", 11.34), ("linear_up", 10.38), ("linear_down", 10.37), ("stages", 9.0)],
-)
-def test_schedules_over_the_whole_run_save_what_their_integrals_say(schedule, blocks):
-    """Of 12 blocks at theta_bar 0.5: 12 - 6.5 (1 - mean theta); RaPTr's 9 on average."""
-    words = ["--model.num_layers", "12", "--layer_drop.schedule", schedule, "--steps", "2000"]
-    settings = load_settings("tiny_cpu", words)
-    kept = keep_probabilities(mean_theta(settings), 12, settings.layer_drop)
-    assert sum(kept) == pytest.approx(blocks, abs=0.02)
 
 
 def test_the_ranks_of_a_run_could_compute_side_by_side():
