@@ -1,19 +1,54 @@
-"""What limits a comparison, a line each, the most severe first."""
+"""What limits a comparison: a line each, the most severe first.
 
+Steps, tokens and FLOPs do not depend on the machine. Seconds do: they are compared where machines
+were equal and did nothing else. Every launch counts: a resumed run can have changed its device.
+What an older launch did not record counts as equal.
+"""
+
+import itertools
+import shlex
+import statistics
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from data_prep.files.program import shell_command
-from pretrain.compare.launches import MACHINE, differing
-from pretrain.compare.plateau import TARGET_MARGIN, is_near_plateau
-from pretrain.compare.runs import Arm, Run, have_equal_flops
-from pretrain.config.settings import REPLACED_TOKEN_DETECTION
+from pretrain.compare.runs import TARGET_MARGIN, Arm, Run, have_equal_flops, is_near_plateau
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, flat
 from pretrain.reports.words import counted
+
+Launch = dict[str, Any]
 
 # A learning rate below this share of its peak counts as annealed.
 ANNEALED = 0.05
 # Costs that differ by less than this share are not worth a note: BERT and TUPE differ by less.
 SIMILAR_COST = 0.01
 MOST_NAMES = 2
+
+# A run that waited for a processor for a larger share of its training ran on a loaded machine. On
+# an idle one the share is below 0.01; beside one busy process per core it is about a half.
+LOADED = 0.05
+
+# Largest relative spread of the FLOP/s of a run (interquartile range over median) and of the speeds
+# of the runs of an arm (range over median). Two virtual cores with little else to do have 0.06 to
+# 0.08; a run that shares them with a busy process now and then has 0.2 and more.
+UNSTEADY = 0.1
+
+PIECES = 8  # of a run: the time of a few steps varies on any machine
+FEWEST_PIECES = 4  # for quartiles
+
+MACHINE = ("device", "ranks", "machines", "threads")  # what changes the speed alone
+SHORT_HASH = 12
+# Name in a table -> what a launch calls it.
+_NAMES = {
+    "device": "device",
+    "ranks": "world_size",
+    "machines": "hosts",
+    "threads": "threads",
+    "precision": "precision",
+    "ZeRO stage": "zero_stage",
+}
+_HASHES = {"training data": "training_data", "manifest": "manifest", "tokenizer": "tokenizer"}
 
 
 def notes_on(
@@ -35,7 +70,9 @@ def notes_on(
     launches = [launch for arm in arms for launch in arm.launches]
     has_generator = runs[0].settings["objective"] == REPLACED_TOKEN_DETECTION
     near = is_near_plateau(target, entropy)
-    shares = [share for run in runs if (share := _final_share(run)) > ANNEALED]
+    ends = [run.result for run in runs if run.result]
+    shares = [end["final_learning_rate"] / end["peak_learning_rate"] for end in ends]
+    shares = [share for share in shares if share > ANNEALED]
     # Those of the DeepSpeed JSON follow from others.
     changed = [name for launch in launches for name in launch.get("changed_settings", {})]
     changed = sorted({name for name in changed if not name.startswith("ds_config.")})
@@ -64,12 +101,6 @@ def _names(runs: Sequence[Run]) -> str:
     return ", ".join([*names[:MOST_NAMES], *more])
 
 
-def _final_share(run: Run) -> float:
-    """Return the learning rate at the end of a finished run as a share of its peak."""
-    rates = run.result
-    return rates["final_learning_rate"] / rates["peak_learning_rate"] if rates else 0.0
-
-
 def _different_budgets(arms: Sequence[Arm]) -> list[str]:
     """Return what the runs had different amounts of."""
     runs = [run for arm in arms for run in arm.runs]
@@ -91,3 +122,111 @@ def _different_budgets(arms: Sequence[Arm]) -> list[str]:
     ):
         found.append("initial weights")
     return found
+
+
+def reasons_against_seconds(arms: Sequence[Arm]) -> list[str]:
+    """Return why seconds cannot be compared, a few words each; none if they can."""
+    runs = [run for arm in arms for run in arm.runs]
+    by_config: dict[str, list[Run]] = {}
+    for run in runs:
+        by_config.setdefault(run.settings["engine.ds_config"], []).append(run)
+    # Where the runs do not ask for a precision, the machine chooses it.
+    chosen = (differing(Arm("", same).launches) for same in by_config.values())
+    launches = [launch for arm in arms for launch in arm.launches]
+    different = [name for name in differing(launches) if name in MACHINE]
+    different += ["precision"] if any("precision" in found for found in chosen) else []
+    shares = [weighted_by_seconds(run, "processor_wait_share") or 0.0 for run in runs]
+    waits = [share for share in shares if share > LOADED]
+    spreads = [spread for run in runs if (spread := speed_spread(run)) > UNSTEADY]
+    speeds = [[run.tokens_per_second for run in arm.runs] for arm in arms]
+    ranges = [(max(of_arm) - min(of_arm)) / statistics.median(of_arm) for of_arm in speeds]
+    seeds = [spread for spread in ranges if spread > UNSTEADY]
+    reasons = [f"different {', '.join(different)}"] if different else []
+    for noun, what, found in (
+        ("run", "under load", waits),
+        ("run", "of unsteady speed", spreads),
+        ("arm", "of unequal speeds", seeds),
+    ):
+        if found:
+            reasons.append(f"{counted(len(found), noun)} {what} ({max(found):.0%})")
+    return reasons
+
+
+def weighted_by_seconds(run: Run, name: str) -> float | None:
+    """Return the mean of a field of metrics, weighted by the training seconds of its lines."""
+    total = seconds = before = 0.0
+    for row in run.metrics:
+        if row.get(name) is not None:
+            total += row[name] * (row["training_seconds"] - before)
+            seconds += row["training_seconds"] - before
+        before = row["training_seconds"]
+    return total / seconds if seconds > 0 else None
+
+
+def speed_spread(run: Run) -> float:
+    """Return the interquartile range of the FLOP/s in equal pieces of a run, over the median.
+
+    FLOP/s, not tokens/s: with layer drop the cost of a token changes on purpose.
+    """
+    totals = [(0.0, 0.0), *((row["flops"], row["training_seconds"]) for row in run.metrics)]
+    pieces = min(PIECES, len(run.metrics))
+    if pieces < FEWEST_PIECES:
+        return 0.0
+    ends = [totals[number * len(run.metrics) // pieces] for number in range(pieces + 1)]
+    rates = [
+        (flops - flops_before) / (seconds - seconds_before)
+        for (flops_before, seconds_before), (flops, seconds) in itertools.pairwise(ends)
+        if seconds > seconds_before
+    ]
+    if len(rates) < FEWEST_PIECES:
+        return 0.0
+    low, median, high = statistics.quantiles(rates, n=4)
+    return float((high - low) / median) if median > 0 else 0.0
+
+
+def properties(launch: Launch) -> dict[str, str]:
+    """Return what a launch recorded, in words: "versions.torch" -> "2.13.0"."""
+    changes = str(launch.get("uncommitted", "")).rpartition("\n")[2].strip()
+    nested = {name: value for name, value in launch.items() if name in ("versions", "variables")}
+    return {
+        "code": f"{launch['commit']} ({changes})" if changes else launch["commit"],
+        **{name: str(launch[key]) for name, key in _NAMES.items() if key in launch},
+        **{name: str(launch[key])[:SHORT_HASH] for name, key in _HASHES.items() if key in launch},
+        **{name: str(value) for name, value in flat(nested).items()},
+    }
+
+
+def differing(launches: Sequence[Launch]) -> list[str]:
+    """Return the names of the properties that are not equal in all launches."""
+    found = [properties(launch) for launch in launches]
+    names = dict.fromkeys(name for one in found for name in one)
+    # A launch that records variables records those that were set.
+    recorded = {
+        name: {
+            one.get(name, "unset")
+            for launch, one in zip(launches, found, strict=True)
+            if name in one or ("variables" in launch and name.startswith("variables."))
+        }
+        for name in names
+    }
+    different = [name for name, values in recorded.items() if len(values) > 1]
+    # Manifests of other sequences differ too.
+    return [name for name in different if name != "manifest" or "training data" not in different]
+
+
+def history(launch: Launch) -> dict[str, str]:
+    """Return the step that a launch began after, what it changed, and its command."""
+    changed = launch.get("changed_settings", {})
+    return {
+        "after step": f"{launch.get('resumed_from') or 0:,}",
+        "changed settings": ", ".join(f"{name} {a} -> {b}" for name, (a, b) in changed.items()),
+        "command": _typed(launch["command"]) if launch.get("command") else "",
+    }
+
+
+def _typed(command: Sequence[str]) -> str:
+    """Return a command line; `python -m PACKAGE` gives a process the file that it runs."""
+    program = Path(command[0])
+    is_package = program.name == "__main__.py"
+    begin = ["python", "-m", program.parent.name] if is_package else [command[0]]
+    return shlex.join([*begin, *command[1:]])

@@ -8,24 +8,22 @@ two evaluations the loss is interpolated linearly.
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from data_prep.files.program import shell_command
-from pretrain.compare.caveats import notes_on
+from pretrain.compare.caveats import notes_on, reasons_against_seconds
 from pretrain.compare.pairs import Interval, Pair
-from pretrain.compare.plateau import (
-    PLATEAU_MARGIN,
-    automatic_target,
-    entropy_of,
-)
 from pretrain.compare.runs import (
+    PLATEAU_MARGIN,
     Arm,
     Run,
+    automatic_target,
     crossing,
+    entropy_of,
     have_equal_flops,
     is_below_from_the_start,
 )
-from pretrain.compare.timing import reasons_against_seconds
 from pretrain.config.errors import ConfigError
 
 # Key in evals.jsonl -> name in tables.
@@ -160,15 +158,12 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
 
 
 def _loss_in(target: str) -> float:
-    try:
-        loss = float(target)
-    except ValueError:
-        loss = math.nan
-    if not math.isfinite(loss):
-        raise ConfigError(
-            f"--target {target!r} is neither a finite number nor auto; give a loss in nats"
-        )
-    return loss
+    with suppress(ValueError):
+        if math.isfinite(loss := float(target)):
+            return loss
+    raise ConfigError(
+        f"--target {target!r} is neither a finite number nor auto; give a loss in nats"
+    )
 
 
 def _refuse_incomparable(runs: Sequence[Run]) -> None:

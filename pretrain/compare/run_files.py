@@ -58,10 +58,6 @@ class Metrics(_Totals):
     time_shares: dict[Word, Annotated[float, Field(allow_inf_nan=False)]] = {}
 
 
-class _PeakFlops(_Line):
-    flops_per_second: Speed
-
-
 class Launch(_Line):
     """A line of launches.jsonl."""
 
@@ -73,7 +69,6 @@ class Launch(_Line):
     training_data: Word
     versions: dict[Word, Word]
     world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
-    matrix_rate: _PeakFlops | None = None
     frequency_entropy: Amount | None = None
     changed_settings: dict[Word, Annotated[list[Any], Field(min_length=2, max_length=2)]] = {}
 

@@ -19,13 +19,20 @@ from pretrain.compare.run_files import (
     was_stopped_by_anomaly,
 )
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import stored_settings
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, stored_settings
 
 # Runs that differ in these only are repetitions. The same shards may lie elsewhere on another
 # machine: launches hold a checksum of what was read from them.
 NOT_COMPARED = ("name", "seed", "data.shards")
 # Costs that differ by less than this share are equal.
 EQUAL_COST = 0.001
+
+# In nats below the unigram entropy. A masked language model first learns how often words occur, and
+# its held-out loss rests near the entropy of these frequencies until attention is of use. At 0.3 a
+# loss falls quickly, so that the place is sharp. Nearer than 1, a comparison shows which arm left
+# the plateau first, and little about what the arms learn from context.
+PLATEAU_MARGIN = 0.3
+TARGET_MARGIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -184,3 +191,43 @@ def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:
     every = {name: None for arm in arms for name in arm.compared_settings}  # in reading order
     values = {name: [arm.compared_settings.get(name) for arm in arms] for name in every}
     return {name: found for name, found in values.items() if any(v != found[0] for v in found)}
+
+
+def entropy_of(arms: Sequence[Arm]) -> float | None:
+    """Return the unigram entropy of the held-out predictions in nats; None: none is recorded.
+
+    All runs of a comparison predict the same held-out words, so one run that recorded it suffices.
+    Frequencies come from the training text: where texts differ, the lowest entropy counts, below
+    which an arm is behind the plateau of any of them. Replaced-token detection has none: of its
+    loss, a predicted word is a small part.
+    """
+    arms = [arm for arm in arms if arm.compared_settings["objective"] != REPLACED_TOKEN_DETECTION]
+    found = {launch.get("frequency_entropy") for arm in arms for launch in arm.launches}
+    return min((entropy for entropy in found if entropy is not None), default=None)
+
+
+def is_near_plateau(loss: float, entropy: float | None) -> bool:
+    """Return whether a held-out loss is less than `TARGET_MARGIN` below a known entropy."""
+    return entropy is not None and loss > entropy - TARGET_MARGIN
+
+
+def automatic_target(arms: Sequence[Arm], entropy: float | None) -> float:
+    """Return a held-out loss behind the plateau that most arms reach, or else the baseline's.
+
+    It is the highest final loss of the arms that end behind the plateau, if these are two at
+    least; otherwise the final loss of the baseline, or where it diverged, the highest of the arms
+    that did not. Over seeds the median counts, of an even
+    number the higher one in the middle: at least half of the runs reach it, and so does their
+    median.
+
+    Raises:
+        ConfigError: most runs of every arm diverged.
+    """
+    ends = [statistics.median_high(arm.values(lambda run: run.final_loss)) for arm in arms]
+    behind = [end for end in ends if entropy is not None and not is_near_plateau(end, entropy)]
+    if len(behind) > 1:
+        return max(behind)
+    finite = [end for end in ends if math.isfinite(end)]
+    if not finite:
+        raise ConfigError("most runs of every arm diverged; give a --target in nats")
+    return ends[0] if math.isfinite(ends[0]) else max(finite)

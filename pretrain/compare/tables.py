@@ -4,19 +4,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pretrain.compare.caveats import history, properties, weighted_by_seconds
 from pretrain.compare.convergence import Comparison
-from pretrain.compare.launches import history, properties
 from pretrain.compare.pairs import Interval, Pair
-from pretrain.compare.plateau import PLATEAU_MARGIN
 from pretrain.compare.runs import (
+    PLATEAU_MARGIN,
     Arm,
     Run,
     crossing,
     differing_settings,
     is_below_from_the_start,
 )
-from pretrain.compare.timing import weighted_by_seconds
-from pretrain.profiling.phase_names import SHARES
 from pretrain.reports.report import Report
 from pretrain.reports.table import Table
 from pretrain.reports.words import amount, counted
@@ -153,56 +151,39 @@ def run_table(comparison: Comparison) -> Table:
 
 
 def speed_table(comparison: Comparison) -> Table:
-    """Return a row per run: speed, memory, and where the time went."""
-    runs = [run for arm in comparison.arms for run in arm.runs]
-    return Table("Speed and memory of every run", [_speed_row(run) for run in runs])
-
-
-def _speed_row(run: Run) -> dict[str, str]:
-    speed = run_speed(run)
-    rate, memory = speed["flops_per_second_of_a_rank"], speed["peak_memory_bytes"]
-    shares = {
-        "utilisation": speed["model_flops_utilisation"],
-        **dict.fromkeys(SHARES),
-        **(speed["time_shares"] or {}),
-        "waiting": speed["processor_wait_share"],
-    }
-    return {
-        "run": str(run.folder),
-        "tokens/s": f"{speed['tokens_per_second']:,.0f}",
-        "of FLOP/s a rank": NONE if rate is None else amount(rate, "flops"),
-        "memory": NONE if memory is None else f"{amount(memory, 'bytes')}B",
-        **{name: NONE if share is None else f"{share:.1%}" for name, share in shares.items()},
-    }
+    """Return a row per run: speed, memory, and the share of waiting for a processor."""
+    rows = []
+    for run in (run for arm in comparison.arms for run in arm.runs):
+        speed = run_speed(run)
+        memory = speed["peak_memory_bytes"]
+        shares = {
+            "utilisation": speed["model_flops_utilisation"],
+            "waiting": speed["processor_wait_share"],
+        }
+        rows.append(
+            {
+                "run": str(run.folder),
+                "tokens/s": f"{speed['tokens_per_second']:,.0f}",
+                "memory": NONE if memory is None else f"{amount(memory, 'bytes')}B",
+                **{name: NONE if one is None else f"{one:.1%}" for name, one in shares.items()},
+            }
+        )
+    return Table("Speed and memory of every run", rows)
 
 
 def run_speed(run: Run) -> dict[str, Any]:
     """Return speed and memory of a run; None for what it did not record.
 
-    Tokens/s are all tokens over all seconds of training. Utilisation and the shares of time are
-    weighted by the training seconds of their lines of metrics; memory is the maximum.
+    Tokens/s are all tokens over all seconds of training. Shares are weighted by the training
+    seconds of their lines of metrics; memory is the maximum.
     """
-    rate = run.launches[-1].get("matrix_rate")
     memory = [row["peak_memory_bytes"] for row in run.metrics if "peak_memory_bytes" in row]
     return {
         "tokens_per_second": run.tokens_per_second,
         "model_flops_utilisation": weighted_by_seconds(run, "model_flops_utilisation"),
-        "flops_per_second_of_a_rank": rate and rate["flops_per_second"],
         "peak_memory_bytes": max(memory) if memory else None,
-        "time_shares": _time_shares(run),
         "processor_wait_share": weighted_by_seconds(run, "processor_wait_share"),
     }
-
-
-def _time_shares(run: Run) -> dict[str, float] | None:
-    seconds = dict.fromkeys(SHARES, 0.0)
-    before = 0.0
-    for row in run.metrics:
-        for name, share in row.get("time_shares", {}).items():
-            seconds[name] += share * (row["training_seconds"] - before)
-        before = row["training_seconds"]
-    total = sum(seconds.values())
-    return {name: part / total for name, part in seconds.items()} if total else None
 
 
 def settings_table(arms: Sequence[Arm]) -> Table:

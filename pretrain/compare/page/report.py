@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from pretrain.compare.convergence import Comparison
-from pretrain.compare.page.loss_picture import WIDE, draw_main, draw_over
+from pretrain.compare.page.pictures import WIDE, draw_main, draw_over
+from pretrain.compare.pairs import CONFIDENCE
+from pretrain.compare.runs import PLATEAU_MARGIN
 from pretrain.compare.tables import (
     launch_table,
     report_of,
@@ -16,22 +18,21 @@ from pretrain.reports.report import Gallery, Picture
 from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.words import listed
 
-METHOD = """The held-out loss is the cross-entropy of the predicted tokens in nats, over the same
+METHOD = f"""The held-out loss is the cross-entropy of the predicted tokens in nats, over the same
 held-out sequences with the same masks for every run, at full depth and without dropout. Time is
 the time spent in training steps: reading data, forward, backward and the optimizer, on this
 machine; evaluation and checkpoints are not in it. Tokens/s are all tokens over all of this time.
 FLOPs are those of the matrix products that were computed: a skipped block counts nothing, and the
 head counts the predicted positions only. Utilisation is the share of these FLOPs in what the
 devices could have computed in the same time: on a GPU its datasheet's dense rate, elsewhere the
-rate of a large matrix product, measured when the run started. Shares of time are the first
-rank's; communication contains waiting for other ranks. A run waits for a processor where other
-work of the machine has them all. Where a run passes the target between two evaluations, the place
-is interpolated linearly. Steps below entropy last until the loss is 0.3 nats below the unigram
-entropy. Where an arm has several seeds, numbers and bold lines are medians over them, in which a
-run that never reached the target counts as later than all that did; thin lines and ticks are the
-runs. Arms of the same seeds are compared with the baseline seed by seed (sign test), others by
-the test of Mann and Whitney; significant means at 95 %. A percentage is the share of what the
-baseline needed. Nothing is smoothed."""
+rate of a large matrix product, measured when the run started. A run waits for a processor where
+other work of the machine has them all. Where a run passes the target between two evaluations, the
+place is interpolated linearly. Steps below entropy last until the loss is {PLATEAU_MARGIN:g} nats
+below the unigram entropy. Where an arm has several seeds, numbers and bold lines are medians over
+them, in which a run that never reached the target counts as later than all that did; thin lines
+and ticks are the runs. Arms of the same seeds are compared with the baseline seed by seed (sign
+test), others by the test of Mann and Whitney; significant means at {CONFIDENCE:.0%}. A percentage
+is the share of what the baseline needed. Nothing is smoothed."""
 
 
 def write_report(comparison: Comparison, folder: ReportFolder) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pretrain.compare.launches import differing, history, properties
+from pretrain.compare.caveats import differing, history, properties
 
 LAUNCH = {
     "commit": "abc123",

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from pretrain.compare.convergence import compare
-from pretrain.compare.plateau import automatic_target
+from pretrain.compare.runs import automatic_target
 from pretrain.compare.tables import arm_numbers, result_table
 from pretrain.config.errors import ConfigError
 from tests.pretrain.commands.test_compare import runs, write_run

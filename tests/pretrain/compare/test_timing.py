@@ -5,10 +5,10 @@ import re
 
 import pytest
 
+from pretrain.compare.caveats import speed_spread, weighted_by_seconds
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of, run_speed
-from pretrain.compare.timing import speed_spread, wait_share
 from tests.pretrain.commands.test_compare import runs, write, write_run
 
 OTHER = ("--model.norm", "post", "--name", "other")
@@ -97,9 +97,10 @@ def test_a_share_of_waiting_is_weighted_by_the_seconds_of_its_line(tmp_path):
         line["processor_wait_share"] = share
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     run = read_run(folder)
-    assert wait_share(run) == pytest.approx(0.4 * 3 / 4)
-    assert run_speed(run)["processor_wait_share"] == wait_share(run)
-    assert wait_share(read_run(write_run(tmp_path / "old"))) is None
+    assert weighted_by_seconds(run, "processor_wait_share") == pytest.approx(0.4 * 3 / 4)
+    assert run_speed(run)["processor_wait_share"] == pytest.approx(0.4 * 3 / 4)
+    old = read_run(write_run(tmp_path / "old"))
+    assert weighted_by_seconds(old, "processor_wait_share") is None
 
 
 def test_losses_after_equal_hours_are_not_compared_where_seconds_are_not(tmp_path):

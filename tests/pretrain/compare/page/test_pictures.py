@@ -11,8 +11,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from pretrain.compare.convergence import compare
-from pretrain.compare.page.loss_picture import height_of_line, spread
-from pretrain.compare.page.phase_bars import phases
+from pretrain.compare.page.pictures import height_of_line, phases, spread
 from pretrain.compare.page.report import draw_pictures
 from pretrain.compare.run_files import DECISIONS
 from pretrain.reports.html import COLOURS, DASHES, DPI, MARKERS, WIDTH, line_style

@@ -12,7 +12,6 @@ from pretrain.__main__ import main
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of, run_speed
-from pretrain.compare.timing import wait_share
 from pretrain.config.errors import ConfigError
 from pretrain.launching.sweeps.arms import Arm, SweepRun
 from pretrain.launching.sweeps.folder import SweepFolder
@@ -52,7 +51,6 @@ def test_a_comparison_of_records_is_that_of_the_runs(tmp_path, monkeypatch):
     assert first == second
     for one, other in zip(ours, theirs, strict=True):
         assert run_speed(one) == pytest.approx(run_speed(other))
-        assert wait_share(one) == wait_share(other)
 
 
 def test_records_name_no_place_of_the_machine_and_compare_with_runs_elsewhere(

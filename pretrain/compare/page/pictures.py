@@ -1,30 +1,35 @@
-"""The held-out loss of the arms: curves over an axis, the plateau, and the target."""
+"""The held-out loss of the arms: curves, the plateau, the target, and phases as bars."""
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from pretrain.compare.convergence import AXES, Comparison
-from pretrain.compare.page.arm_lines import MOST_TICKS, Line, column, draw_arms, panel_of_arms
-from pretrain.compare.page.phase_bars import draw_phases, legend_of_phases
-from pretrain.compare.runs import Arm, crossing
+from pretrain.compare.runs import Arm, Run, crossing
 from pretrain.reports.html import (
+    BAR,
+    COLOURS,
     DPI,
     GRID,
     INK,
     MUTED,
     PAPER,
     WIDTH,
+    bar_rows,
     height_of_rows,
     in_lines,
+    line_panel,
     line_style,
     set_title,
 )
+from pretrain.reports.words import amount
 
 AXIS_LABELS = {"training_seconds": "training time in seconds", "flops": "FLOPs"}
 WIDE = 8.0  # inches: as wide as the text of a page on the screen of a computer
@@ -32,6 +37,12 @@ ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of 
 MOST_LETTERS_AT_END = 16  # of a name beside its curve
 RIGHT_EDGE = 1.012  # of the last step: the marks there are whole
 FONT = 9
+MOST_TICKS = 5
+NUM_MARKERS = 6  # on a line
+Line = tuple[list[float], list[float]]
+STAYED, TO_TARGET, AFTER = "on the plateau", "to the target", "after it"
+MISSED = {STAYED: "never left the plateau", TO_TARGET: "target not reached"}
+LEAST_ROOM = 0.12  # share of the width that a number needs
 
 
 def height_of_line(line: Line, x: float) -> float | None:
@@ -222,3 +233,133 @@ def spread(values: Sequence[float], space: float, high: float) -> list[float]:
     for number in reversed(range(len(places))):
         above = places[number] = min(places[number], above - space)
     return places
+
+
+def panel_of_arms(title: str, xlabel: str, ylabel: str, arms: Sequence[Arm]) -> tuple[Figure, Axes]:
+    """Return empty axes with a legend of the arms."""
+    figure, axes = line_panel(title, xlabel, ylabel, [arm.name for arm in arms])
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
+    return figure, axes
+
+
+def draw_arms(axes: Axes, arms: Sequence[Arm], series: Callable[[Run], Line]) -> list[Line]:
+    """Draw one bold line per arm: the median of its runs, which are thin lines below it.
+
+    Returns:
+        The bold lines.
+    """
+    bold = []
+    for number, arm in enumerate(arms):
+        style = line_style(number)
+        lines = [series(run) for run in arm.runs]
+        if len(lines) > 1:
+            for x, y in lines:
+                axes.plot(x, y, color=style["color"], linewidth=0.5, alpha=0.5)
+        shortest = min(len(x) for x, _ in lines)
+        x = [statistics.median(line[0][place] for line in lines) for place in range(shortest)]
+        y = [_median([line[1][place] for line in lines]) for place in range(shortest)]
+        # Each arm begins its markers at another place, so that equal lines show all of them.
+        every = max(1, shortest // NUM_MARKERS)
+        begin = number * every // len(arms)
+        axes.plot(x, y, linewidth=1.6, markersize=4, markevery=(begin, every), **style)
+        bold.append((x, y))
+    return bold
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median; NaN, which has no order, counts as infinite."""
+    return statistics.median(math.inf if math.isnan(value) else value for value in values)
+
+
+def column(rows: Sequence[dict[str, Any]], x: str, y: str) -> Line:
+    """Return two fields of lines of metrics or evaluations."""
+    return [row[x] for row in rows], [row[y] for row in rows]
+
+
+class Phase(NamedTuple):
+    """A part of the training of an arm, from one amount of an axis to another."""
+
+    name: str
+    begin: float
+    end: float
+    is_over: bool  # False: it lasts to the end of the run
+
+
+def phases(comparison: Comparison, arm: Arm, axis: str) -> list[Phase]:
+    """Return what an arm did with an amount of an axis: the plateau, the way to the target, after.
+
+    What did not happen is left out. A target above the end of the plateau leaves the plateau out.
+    """
+    whole = arm.median(lambda run: float(run.evaluations[-1][axis])) or 0.0
+    plateau_end, reached = comparison.plateau_end, comparison.reached(arm, axis)
+    places = [(TO_TARGET, reached), (AFTER, None)]
+    if plateau_end is not None and comparison.target < plateau_end:
+        places.insert(0, (STAYED, comparison.left_plateau(arm, axis)))
+    found, begin = [], 0.0
+    for name, place in places:
+        end = whole if place is None else place
+        if end > begin:
+            found.append(Phase(name, begin, end, place is not None))
+        if place is None:
+            break
+        begin = place
+    return found
+
+
+def draw_phases(bars: Axes, comparison: Comparison, names: Sequence[str]) -> None:
+    """Draw a row per arm: its line and name, and below them a bar of its phases."""
+    middles = bar_rows(bars, names)
+    for number, (arm, middle) in enumerate(zip(comparison.arms, middles, strict=True)):
+        found = phases(comparison, arm, "step")
+        for phase in found:
+            bars.barh(
+                middle,
+                phase.end - phase.begin,
+                left=phase.begin,
+                height=BAR,
+                **_phase_style(phase.name, COLOURS[number % len(COLOURS)]),
+            )
+        _write_ends(
+            bars, found, middle, has_diverged=arm.median(lambda run: run.final_loss) is None
+        )
+
+
+def legend_of_phases(comparison: Comparison) -> list[Patch]:
+    """Return a patch for each phase that an arm has."""
+    found = {phase.name for arm in comparison.arms for phase in phases(comparison, arm, "step")}
+    names = [name for name in (STAYED, TO_TARGET, AFTER) if name in found]
+    return [Patch(label=name, **_phase_style(name, MUTED)) for name in names]
+
+
+def _write_ends(bars: Axes, found: Sequence[Phase], middle: float, *, has_diverged: bool) -> None:
+    """Write where phases end: that of the plateau left of it, that of the target right of it."""
+    whole = bars.get_xlim()[1]
+    for phase in found:
+        if phase.is_over:
+            text = amount(phase.end, "step")
+            room = phase.end if phase.name == STAYED else whole - phase.end
+            is_left = (phase.name == STAYED) == (room > LEAST_ROOM * whole)
+        else:
+            text = "diverged" if has_diverged else MISSED.get(phase.name, "")
+            is_left = True
+        if text:
+            bars.annotate(
+                text,
+                (phase.end, middle),
+                xytext=(-3 if is_left else 3, 0),
+                textcoords="offset points",
+                ha="right" if is_left else "left",
+                va="center",
+                fontsize=8,
+                bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
+            )
+
+
+def _phase_style(name: str, colour: str) -> dict[str, Any]:
+    """Return the filling of a phase: hatched, full or pale, which also differ in print."""
+    if name == STAYED:
+        return {"facecolor": GRID, "edgecolor": MUTED, "hatch": "/////", "linewidth": 0}
+    if name == TO_TARGET:
+        return {"facecolor": colour, "linewidth": 0}
+    return {"facecolor": colour, "alpha": 0.28, "linewidth": 0}
