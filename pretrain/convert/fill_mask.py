@@ -3,8 +3,6 @@
 from typing import NamedTuple
 
 import torch
-from tokenizers import Tokenizer
-from torch import Tensor
 
 from pretrain.config.errors import ConfigError
 from pretrain.convert.text_encoder import MASK, TextEncoder
@@ -62,14 +60,11 @@ def fill_mask(
     )
     # Rows of the embedding beyond the entries of the tokenizer stand for no token.
     probabilities_MV = logits_MV[:, : text_encoder.record.vocabulary_size].softmax(-1)
+    best = probabilities_MV.topk(min(top, probabilities_MV.shape[1]))
     return [
-        _best(text_encoder.tokenizer, probabilities_V, top) for probabilities_V in probabilities_MV
-    ]
-
-
-def _best(tokenizer: Tokenizer, probabilities_V: Tensor, top: int) -> list[Guess]:
-    values, tokens = probabilities_V.topk(min(top, len(probabilities_V)))
-    return [
-        Guess(str(tokenizer.id_to_token(token)), value)
-        for value, token in zip(values.tolist(), tokens.tolist(), strict=True)
+        [
+            Guess(str(text_encoder.tokenizer.id_to_token(token)), probability)
+            for probability, token in zip(*each, strict=True)
+        ]
+        for each in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     ]

@@ -34,17 +34,3 @@ def test_a_run_that_has_just_begun_has_curves(run, tmp_path):
     (tmp_path / "run.json").unlink()
     with pytest.raises(ValueError, match="is not a run folder: it has no run.json"):
         tupelo.curves(tmp_path)
-
-
-def test_a_comparison_says_where_the_loss_was_reached(run, command, tmp_path):
-    other = command.train(tmp_path / "other", "--model.positions", "bert-a")
-    lines = [json.loads(line) for line in (other / "evals.jsonl").read_text().splitlines()]
-    target = (lines[0]["loss"] + 3 * lines[1]["loss"]) / 4
-    comparison = tupelo.compare([run, str(other)], target=target)
-    assert [arm.name for arm in comparison.arms] == ["small", "tiny_cpu"]
-    assert comparison.target == pytest.approx(target)
-    # three quarters of the way from evaluation 10 to evaluation 20
-    assert comparison.reached(comparison.arms[1], "step") == pytest.approx(17.5)
-    assert comparison.notes
-    with pytest.raises(ValueError, match="a comparison needs at least two runs"):
-        tupelo.compare(str(run))

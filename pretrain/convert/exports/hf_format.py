@@ -94,13 +94,6 @@ class ExportRecord(BaseModel):
     objective: str = DEFAULT_OBJECTIVE
 
 
-def own_class(objective: str) -> tuple[str, str]:
-    """Return the class of transformers' Auto classes that loads our own code, and our class."""
-    if objective == REPLACED_TOKEN_DETECTION:
-        return "AutoModelForPreTraining", "TupeloForPreTraining"
-    return "AutoModelForMaskedLM", "TupeloForMaskedLM"
-
-
 def write_model(
     folder: Path,
     content: Mapping[str, Any],
@@ -119,15 +112,10 @@ def write_model(
     if stock is not None:
         weights = to_stock(weights, stock, content["num_hidden_layers"])
     else:
-        write_code(folder)
+        for name, file in CODE_FILES.items():
+            code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
+            save_text(folder / name, code)
     save_weights(folder / WEIGHTS_FILE, weights)
-
-
-def write_code(folder: Path) -> None:
-    """Write the code of models that transformers has no class for."""
-    for name, file in CODE_FILES.items():
-        code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
-        save_text(folder / name, code)
 
 
 def save_weights(file: Path, weights: Mapping[str, Tensor]) -> None:
@@ -142,15 +130,14 @@ def save_weights(file: Path, weights: Mapping[str, Tensor]) -> None:
 def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:
     """Return the content of config.json."""
     stock, settings = stock_model(model, record.objective), model.model_dump()
-    auto_class, own = own_class(record.objective)
+    own = "PreTraining" if record.objective == REPLACED_TOKEN_DETECTION else "MaskedLM"
     kind: dict[str, Any] = {
         "model_type": "tupelo",
-        "architectures": [own],
+        "architectures": [f"TupeloFor{own}"],
         "auto_map": {
             "AutoConfig": "configuration_tupelo.TupeloConfig",
             "AutoModel": "modeling_tupelo.TupeloModel",
-            auto_class: f"modeling_tupelo.{own}",
-            **{f"AutoModelFor{task}": f"modeling_tupelo.TupeloFor{task}" for task in TASKS},
+            **{f"AutoModelFor{task}": f"modeling_tupelo.TupeloFor{task}" for task in (own, *TASKS)},
         },
         "tokenizer_class": TOKENIZER_CLASS,  # transformers 4 asks here when a pipeline is made
     }

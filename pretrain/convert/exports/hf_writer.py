@@ -19,7 +19,6 @@ from pretrain.convert.model import Pretrained, discriminator_weights
 from pretrain.convert.text_encoder import TextEncoder
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 
 
 def write_pretrained(folder: Path, pretrained: Pretrained, *, run: str | None = None) -> None:
@@ -69,7 +68,6 @@ def write_tokenizer(
         f"{role}_token": text_encoder.tokenizer.id_to_token(number)
         for role, number in text_encoder.special.items()
     }
-    save_text(folder / SPECIAL_TOKENS_FILE, json.dumps(names, indent=2) + "\n")
     inputs = ["input_ids", *["token_type_ids"] * with_token_types, "attention_mask"]
     config: dict[str, Any] = {
         "tokenizer_class": TOKENIZER_CLASS,

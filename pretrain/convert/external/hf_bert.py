@@ -7,7 +7,6 @@ that row is added to the position table, which is exact. The second segment is n
 
 import re
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -71,8 +70,13 @@ def read_transformers_model(place: str) -> Pretrained:
     kinds = STOCK_MODELS.items()
     objective = next(name for name, one in kinds if one.model_type == config["model_type"])
     kind = STOCK_MODELS[objective]
-    if kind is ELECTRA:
-        _refuse_projected_embeddings(config, file)
+    embedded, width = config.get("embedding_size", SMALL_EMBEDDINGS), config.get("hidden_size")
+    if kind is ELECTRA and embedded != width:
+        raise ConfigError(
+            f"{file} has embedding_size={quoted(embedded)} and hidden_size={quoted(width)}: "
+            "embeddings that are projected, as ELECTRA-Small's, are not supported; give a "
+            "discriminator of Base or Large"
+        )
     given = {ours: config.get(name, DEFAULTS.get(ours)) for ours, name in BERT_FIELDS.items()}
     try:
         model = ModelSettings(positions="bert-a", norm="post", **given)
@@ -106,16 +110,6 @@ def read_transformers_model(place: str) -> Pretrained:
     )
     check_tokenizer(pretrained.text_encoder, pretrained.sequence_length, folder, fix=mend)
     return pretrained
-
-
-def _refuse_projected_embeddings(config: dict[str, Any], file: Path) -> None:
-    embedded, width = config.get("embedding_size", SMALL_EMBEDDINGS), config.get("hidden_size")
-    if embedded != width:
-        raise ConfigError(
-            f"{file} has embedding_size={quoted(embedded)} and hidden_size={quoted(width)}: "
-            "embeddings that are projected, as ELECTRA-Small's, are not supported; give a "
-            "discriminator of Base or Large"
-        )
 
 
 def transformers_folder(place: str) -> Path:

@@ -8,9 +8,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 from transformers import (
-    AutoModel,
     AutoModelForPreTraining,
-    AutoModelForSequenceClassification,
     ElectraConfig,
     ElectraForMaskedLM,
     ElectraForPreTraining,
@@ -101,28 +99,6 @@ def test_an_export_has_the_trainers_logits_in_transformers_and_is_read_back(
     assert all(torch.equal(back.weights[name], weight) for name, weight in kept.items())
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids="-".join)
-@torch.no_grad()
-def test_the_states_are_those_of_the_encoder_and_a_classifier_takes_its_weights(
-    runs, tmp_path, variant
-):
-    run = runs(*variant)
-    pretrained = enlarged(load_pretrained(run))
-    export(pretrained, run, tmp_path / "exported")
-    options = {"trust_remote_code": variant != STOCK}
-    ids, mask, lengths = padded_batch(pretrained)
-    ours = restored_discriminator(pretrained).encoder(ids, lengths_B=lengths)
-    model = AutoModel.from_pretrained(tmp_path / "exported", **options).eval()
-    theirs = model(ids, mask).last_hidden_state
-    torch.testing.assert_close(theirs[mask.bool()], ours[mask.bool()], rtol=1e-4, atol=1e-4)
-    classifier = AutoModelForSequenceClassification.from_pretrained(
-        tmp_path / "exported", **options
-    ).eval()
-    base = classifier.electra if variant == STOCK else classifier.encoder
-    states = base(ids, mask).last_hidden_state
-    torch.testing.assert_close(states[mask.bool()], ours[mask.bool()], rtol=1e-4, atol=1e-4)
-
-
 @torch.no_grad()
 def test_a_run_and_its_export_are_loaded_embedded_and_fine_tuned_from_the_discriminator(
     runs, tmp_path
@@ -147,15 +123,13 @@ def test_a_run_and_its_export_are_loaded_embedded_and_fine_tuned_from_the_discri
             assert torch.equal(weight, pretrained.weights[f"encoder.{name}"])
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids="-".join)
 def test_the_card_says_what_it_is_and_its_examples_run(
-    runs, tmp_path, variant, command, capsys, monkeypatch
+    runs, tmp_path, command, capsys, monkeypatch
 ):
     target = tmp_path / "exported"
-    status, output, errors = command.run(["export", str(runs(*variant)), "--to", str(target)])
+    status, output, errors = command.run(["export", str(runs(*TUPE)), "--to", str(target)])
     assert status == 0, errors
-    kind = "a stock ElectraForPreTraining" if variant == STOCK else "with its own code"
-    assert kind in output
+    assert "with its own code" in output
     card = (target / CARD_FILE).read_text()
     assert "the discriminator of an ELECTRA" in card and "fill-mask" not in card
     monkeypatch.chdir(tmp_path)

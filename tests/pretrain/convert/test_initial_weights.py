@@ -9,7 +9,6 @@ from tokenizers import Tokenizer
 from tokenizers.normalizers import BertNormalizer
 
 from data_prep.shards.format import open_shards
-from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.convert.initial_weights import check_before_build, load_initial_weights
@@ -86,11 +85,6 @@ def test_every_weight_is_loaded(source, shards):
     _, model = load(source, shards)
     expected = load_pretrained(source).weights
     assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
-
-
-def test_without_the_setting_nothing_is_loaded(shards):
-    settings = load_settings("tiny_cpu", ["--data.shards", str(shards)])
-    assert load_initial_weights(None, settings, None) is None
 
 
 def test_what_only_training_sees_may_differ(source, shards):
@@ -206,17 +200,3 @@ def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_sam
     words = ("--data.tokenizer", str(source), "--data.moses", "true", "--data.language", "de")
     with pytest.raises(ConfigError, match="of Moses is de here and .* of Moses is None in the w"):
         check_before_build(unbuilt(source, tmp_path, *words))
-
-
-def test_prepare_builds_nothing_that_does_not_fit(source, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("One sentence of text.\n")
-    words = ["--corpus", str(tmp_path / "text.txt"), "--initial_weights", str(source)]
-    with pytest.raises(ConfigError, match="'wordpiece' would be trained"):
-        main(["prepare", "tiny_cpu", *words])
-    assert not (tmp_path / "data").exists()
-
-
-def test_a_place_without_a_model_is_refused(shards, tmp_path):
-    with pytest.raises(ConfigError, match="holds no pre-trained model; give a run folder"):
-        load(tmp_path, shards)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -49,7 +48,7 @@ def test_a_run_is_its_newest_checkpoint(run):
     )
 
 
-@pytest.mark.parametrize("checkpoint", [10, "10", "step_00000010"])
+@pytest.mark.parametrize("checkpoint", [10, "step_00000010"])
 def test_an_older_checkpoint_is_had_by_its_step_or_its_folder(run, checkpoint):
     folder = checkpoints_of(run)[0]
     older = load_pretrained(run, checkpoint=checkpoint)
@@ -91,10 +90,9 @@ def test_what_is_no_model_is_refused(run, tmp_path):
         load_pretrained(run / "checkpoints" / "step_00000010", checkpoint=10)
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"1")])
-def test_a_damaged_checkpoint_is_refused_with_what_to_do(damage, run, tmp_path):
+def test_a_damaged_checkpoint_is_refused_with_what_to_do(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
-    damage(copy / "checkpoints" / "step_00000020" / "part_00000.safetensors")
+    (copy / "checkpoints" / "step_00000020" / "part_00000.safetensors").unlink()
     with pytest.raises(ConfigError, match="_00000020 is damaged .*; name another checkpoint of"):
         load_pretrained(copy)
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pretrain.convert.text_encoder import TextEncoder, kept_lengths
+from pretrain.convert.text_encoder import TextEncoder
 from tests.pretrain.convert.small_tokenizers import (
     SENTENCES,
     like_roberta,
@@ -69,16 +69,6 @@ def test_the_longer_text_is_cut_first_as_in_the_tokenizers_library(text_encoder)
             theirs = text_encoder.tokenizer.encode(first, second).ids
             text_encoder.tokenizer.no_truncation()
             assert ours == theirs, (shares, max_length)
-
-
-def test_kept_lengths_take_tokens_from_the_longer_text_one_by_one():
-    for first, second, room in itertools.product(range(1, 12), range(1, 12), range(2, 16)):
-        left = [first, second]
-        while sum(left) > room:
-            left[left[1] >= left[0]] -= 1
-        kept = kept_lengths(first, second, room)
-        assert sum(kept) == sum(left) and abs(kept[0] - left[0]) <= 1
-        assert kept[0] <= first and kept[1] <= second
 
 
 def test_moses_comes_before_the_tokenizer_where_it_did_in_the_shards(tmp_path):

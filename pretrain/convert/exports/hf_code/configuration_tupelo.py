@@ -42,7 +42,6 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         pad_token_id: int | None = 0,
         **others: Any,
     ) -> None:
-        _refuse_other_attention(others.get("attn_implementation"))
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
@@ -61,15 +60,6 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
     def head_width(self) -> int:
         """Return the width of one attention head."""
         return self.hidden_size // self.num_attention_heads
-
-
-def _refuse_other_attention(name: Any) -> None:
-    """Refuse what cannot add the positions to the scores; transformers gives no reason."""
-    if isinstance(name, str) and name not in ("sdpa", "eager"):
-        raise ValueError(
-            f"attn_implementation={name!r}: Tupelo's encoders have sdpa and eager alone, as their "
-            "positions are added to the scores; leave it out"
-        )
 
 
 TupeloConfig.register_for_auto_class()  # `save_pretrained` then copies this file

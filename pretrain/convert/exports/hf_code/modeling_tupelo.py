@@ -313,10 +313,8 @@ class TupeloWithHead(TupeloPreTrainedModel):
         """Return the logits of the last hidden states."""
         raise NotImplementedError
 
-    def loss(
-        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
-    ) -> Any:
-        """Return the mean loss; the arguments are as of `forward`."""
+    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
+        """Return the mean loss; `batch` has attention_mask and num_items_in_batch of `forward`."""
         raise NotImplementedError
 
     def forward(
@@ -341,7 +339,8 @@ class TupeloWithHead(TupeloPreTrainedModel):
         encoded = self.encoder(*inputs, output_attentions, output_hidden_states, True)
         logits, loss = self.logits(encoded.last_hidden_state), None
         if labels is not None:
-            loss = self.loss(logits, labels, attention_mask, num_items_in_batch)
+            batch = {"attention_mask": attention_mask, "num_items_in_batch": num_items_in_batch}
+            loss = self.loss(logits, labels, **batch)
         states, attentions = encoded.hidden_states, encoded.attentions
         output = self.output_class(
             loss=loss, logits=logits, hidden_states=states, attentions=attentions
@@ -388,12 +387,10 @@ class TupeloForMaskedLM(TupeloWithHead):
         logits_BSV: Tensor = self.head(x_BSD, self.encoder.token_embeddings.weight)
         return logits_BSV
 
-    def loss(
-        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
-    ) -> Any:
+    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
         """Return the cross-entropy of labels_BS."""
-        size = logits.shape[-1]
-        return self.loss_function(logits, labels, vocab_size=size, num_items_in_batch=num_items)
+        num_items = batch["num_items_in_batch"]
+        return self.loss_function(logits, labels, logits.shape[-1], num_items_in_batch=num_items)
 
 
 class TupeloForPreTraining(TupeloWithHead):
@@ -411,11 +408,9 @@ class TupeloForPreTraining(TupeloWithHead):
         logits_BS: Tensor = self.head(x_BSD)
         return logits_BS
 
-    def loss(
-        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
-    ) -> Any:
+    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
         """Return the mean loss over labels 0 and 1, not -100, of tokens that are no padding."""
-        counted = labels != -100
+        counted, mask = labels != -100, batch["attention_mask"]
         if mask is not None and mask.dim() == 2:
             counted = counted & (mask != 0)
         return F.binary_cross_entropy_with_logits(logits[counted], labels[counted].float())
@@ -437,9 +432,7 @@ class TupeloForSequenceClassification(TupeloWithHead):
         logits_BC: Tensor = self.classifier(x_BSD[:, 0])
         return logits_BC
 
-    def loss(
-        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
-    ) -> Any:
+    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
         """Return the loss of `config.problem_type`; None: what the labels are, as of a BERT."""
         return self.loss_function(labels, logits.float(), self.config)
 
@@ -460,10 +453,9 @@ class TupeloForTokenClassification(TupeloWithHead):
         logits_BSC: Tensor = self.classifier(self.dropout(x_BSD))
         return logits_BSC
 
-    def loss(
-        self, logits: Tensor, labels: Tensor, mask: Tensor | None, num_items: Tensor | int | None
-    ) -> Any:
+    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
         """Return the cross-entropy of labels_BS."""
+        num_items = batch["num_items_in_batch"]
         return self.loss_function(logits, labels, self.config, num_items_in_batch=num_items)
 
 

@@ -10,8 +10,6 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    Trainer,
-    TrainingArguments,
 )
 
 from tests.pretrain.convert.exports.loading import loaded, rows
@@ -65,52 +63,6 @@ def test_adapters_of_peft_are_trained_with_the_head_and_loaded(
         torch.testing.assert_close(second, first)
         merged = model.merge_and_unload()(input_ids=ids)[0]
         torch.testing.assert_close(merged, first, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("auto_class", [AutoModelForMaskedLM, AutoModelForSequenceClassification])
-def test_a_step_of_trainer_is_that_of_all_its_rows_however_they_are_accumulated(
-    exported, tmp_path, auto_class
-):
-    of_extra("accelerate")
-    examples = [
-        {"input_ids": ids, "attention_mask": torch.ones_like(ids), **labels_of(auto_class, ids, n)}
-        for n, ids in enumerate(rows(8)[0])
-    ]
-    weights = []
-    for batch, accumulated in ((8, 1), (2, 4)):
-        model = loaded(
-            auto_class,
-            exported("tupe-r"),
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-        before = model.encoder.token_embeddings.weight.detach().clone()
-        arguments = TrainingArguments(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=batch,
-            gradient_accumulation_steps=accumulated,
-            max_steps=1,
-            learning_rate=30.0,  # the gradients are small
-            optim="sgd",
-            max_grad_norm=0,
-            report_to="none",
-            save_strategy="no",
-            use_cpu=True,
-            disable_tqdm=True,
-        )
-        with contextlib.redirect_stdout(io.StringIO()):
-            Trainer(model, arguments, train_dataset=examples).train()
-        weights.append(model.encoder.token_embeddings.weight.detach() - before)
-    largest = weights[0].abs().max().item()
-    assert largest > 1e-3  # there is something to compare
-    torch.testing.assert_close(weights[1], weights[0], rtol=1e-3, atol=1e-3 * largest)
-
-
-def labels_of(auto_class, ids, number):
-    """Return labels; of words, row n has 2 n + 1, so that the rows weigh differently."""
-    if auto_class is AutoModelForSequenceClassification:
-        return {"labels": torch.tensor(number % 2)}
-    return {"labels": ids.where(torch.arange(len(ids)) <= 2 * number, torch.tensor(-100))}
 
 
 class Logits(torch.nn.Module):

@@ -7,7 +7,6 @@ from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
 from pretrain.convert.external.fairseq_tupe import TokenizerFiles
 from pretrain.convert.pretrained import load_pretrained, read_external, restored_model
-from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.convert.external.authors_model import (
     ENCODER,
     HEAD,
@@ -73,13 +72,6 @@ def test_an_unknown_piece_is_read_like_unk(tmp_path):
     row[5], other = 3, row_of_ids()
     other[5] = ROWS
     assert torch.equal(our_logits(pretrained, row), our_logits(pretrained, other))
-
-
-def test_half_precision_becomes_single(tmp_path):
-    state = checkpoint(ROWS)
-    state["model"] = {name: tensor.half() for name, tensor in state["model"].items()}
-    pretrained = load_pretrained(write(tmp_path, state))
-    assert {tensor.dtype for tensor in pretrained.weights.values()} == {torch.float32}
 
 
 def test_text_gets_the_ids_of_fastbpe_and_the_dictionary(tmp_path):
@@ -172,17 +164,6 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path, change, complaint):
         load_pretrained(write(tmp_path, changed(change)))
 
 
-class Harm:
-    def __reduce__(self):
-        return (print, ("executed",))
-
-
-def test_nothing_in_a_checkpoint_is_executed(tmp_path, capsys):
-    with pytest.raises(ConfigError, match="read without executing what is in it"):
-        load_pretrained(write(tmp_path, {**checkpoint(ROWS), "extra_state": Harm()}))
-    assert "executed" not in capsys.readouterr().out
-
-
 def test_the_statistics_that_fairseq_stores_as_objects_are_no_obstacle(tmp_path, monkeypatch):
     import sys
     import types
@@ -234,10 +215,3 @@ def test_a_damaged_file_is_one_clear_error(tmp_path, damage):
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(ConfigError, match="tupe_r.pt is damaged, or holds more"):
         load_pretrained(file)
-
-
-def test_a_model_of_these_settings_is_built(tmp_path):
-    pretrained = load_pretrained(write(tmp_path, checkpoint(ROWS)))
-    assert MaskedLanguageModel(pretrained.model).encoder.positions.reset_separately
-    assert pretrained.model.layer_norm_epsilon == 1e-5
-    assert pretrained.text_encoder.record.moses == "en"

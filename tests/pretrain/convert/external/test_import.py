@@ -1,17 +1,14 @@
 """`python -m pretrain import`: what it writes is what it read, and trains further."""
 
 import json
-import math
 import re
 import tomllib
 
-import numpy
 import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
-from data_prep.pipeline.build import build
-from data_prep.shards.format import open_shards
+import tupelo
 from data_prep.shards.manifest import ShardError
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
@@ -19,9 +16,6 @@ from pretrain.config.recipe import load_settings
 from pretrain.convert.external.import_model import recipe_from
 from pretrain.convert.initial_weights import check_before_build
 from pretrain.convert.pretrained import load_pretrained
-from pretrain.data.batches import MaskedSplit
-from pretrain.data.shards import HELD_OUT_SEED, build_settings
-from tests.pretrain.conftest import lines
 from tests.pretrain.convert.external import test_fairseq_tupe as tupe
 from tests.pretrain.convert.external import test_hf_bert as bert
 from tests.pretrain.convert.external.authors_model import checkpoint
@@ -93,7 +87,7 @@ def test_an_imported_checkpoint_of_the_authors_is_what_was_read(tmp_path):
         assert written.text_encoder.ids(text) == read.text_encoder.ids(text)
 
 
-def test_the_recipe_is_that_of_the_model(tmp_path):
+def test_the_recipe_is_that_of_the_model_and_starts_from_its_weights(tmp_path):
     file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
     folder = imported(tmp_path, file)
     settings = load_settings(folder / "recipe.toml")
@@ -102,6 +96,7 @@ def test_the_recipe_is_that_of_the_model(tmp_path):
     assert settings.data.tokenizer == str(folder / "tokenizer.json") and settings.data.moses
     assert settings.data.sequence_length == tupe.POSITIONS
     assert tomllib.loads((folder / "recipe.toml").read_text())["name"] == settings.name == "tupe_r"
+    assert equal(tupelo.build(folder / "recipe.toml").state_dict(), load_pretrained(file).weights)
 
 
 def test_a_recipe_is_toml_whatever_the_model_is_called(tmp_path):
@@ -120,49 +115,6 @@ def test_without_a_tokenizer_for_rows_the_import_is_advised(tmp_path):
         check_before_build(load_settings(recipe, [*words, "--data.tokenizer", "wordpiece"]))
     advice = f"tupelo import {file} --to FOLDER writes"
     assert str(refusal.value).endswith(advice)
-
-
-def long_vocabulary(folder):
-    """Letters, so that any text of the test can be written; ids as in the embedding."""
-    letters = [chr(ord("a") + number) for number in range(16)]
-    entries = [*bert.ENTRIES[:5], *letters, *(f"##{letter}" for letter in letters), "."]
-    entries += [f"unused{number}" for number in range(240 - len(entries))]
-    (folder / "vocab.txt").write_text("\n".join(entries) + "\n")
-
-
-def test_training_goes_on_from_an_imported_bert(tmp_path, command, shards):
-    """The loss before anything is learned is transformers' own, on the same masked rows."""
-    source = tmp_path / "their_bert"
-    source.mkdir()
-    model = bert.save(source, vocab_size=256, max_position_embeddings=32)
-    long_vocabulary(source)
-    folder = imported(tmp_path, source)
-    words = (
-        *("--corpus", shards.parent / "text.txt", "--data.valid_fraction", 0.1),
-        *("--steps", 1, "--learning_rate.peak", "1e-30", "--log_every_steps", 1),
-        *("--batch.global_sequences", 8, "--model.dropout", 0),
-        *("--engine.ds_config", "zero1_fp32"),
-    )
-    recipe, words = str(folder / "recipe.toml"), [str(word) for word in words]
-    build(build_settings(load_settings(recipe, words)), tmp_path / "shards")
-    words += ["--data.shards", str(tmp_path / "shards")]
-    run = tmp_path / "run"
-    status, _, errors = command.run(["train", recipe, *words, "--run-folder", str(run)])
-    assert status == 0, errors[-2000:]
-    (first,) = lines(run, "evals.jsonl")
-    settings = load_settings(recipe, words)
-    rows = MaskedSplit(open_shards(tmp_path / "shards"), "valid", settings)
-    total = count = 0
-    for row in range(rows.split.num_sequences):
-        batch = rows.batch(numpy.array([row]), seed=HELD_OUT_SEED, epoch=0)
-        labels = torch.full((batch.ids_BS.numel(),), -100)
-        labels[batch.positions_M] = batch.labels_M
-        with torch.no_grad():
-            loss = model(input_ids=batch.ids_BS, labels=labels.view_as(batch.ids_BS)).loss
-        total, count = total + float(loss) * len(batch.labels_M), count + len(batch.labels_M)
-    assert first["predictions"] == count
-    assert first["loss"] == pytest.approx(total / count, rel=1e-5)
-    assert first["loss"] > math.log(256)  # random weights of size 0.3 are worse than guessing
 
 
 def test_what_cannot_be_imported_is_refused_before_it_is_read(tmp_path, stored_bert):
