@@ -55,15 +55,16 @@ class ProgressLines:
             sys.stderr.flush()
 
     @property
-    def rate(self) -> float:
-        """Return the units per second of this process."""
-        return (self.n - self._first) / max(time.monotonic() - self._began, 1e-9)
+    def seconds(self) -> float:
+        """Return the seconds of this process."""
+        return time.monotonic() - self._began
 
     def time_left(self, total: float | None) -> str:
         """Return ", 1:23:45 left", or nothing where that is not known."""
-        if total is None or self.n >= total or not self.rate:
+        done = self.n - self._first
+        if total is None or self.n >= total or not done:
             return ""
-        return f", {tqdm.format_interval((total - self.n) / self.rate)} left"
+        return f", {tqdm.format_interval((total - self.n) * self.seconds / done)} left"
 
 
 @contextmanager
@@ -89,16 +90,10 @@ def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool = True
             yield bar
         return
 
-    def size(n: float) -> str:
-        return f"{tqdm.format_sizeof(n)}B" if unit == "B" else f"{n:,.0f}"
-
     def describe() -> str:
-        done = (
-            f"{lines.n / total:.0%}, {size(lines.n)} of {size(total)}" if total else size(lines.n)
+        return tqdm.format_meter(
+            lines.n, total, lines.seconds, ncols=0, prefix=stage, unit=suffix, unit_scale=True
         )
-        noun = "" if unit == "B" else suffix
-        rate = f"{tqdm.format_sizeof(lines.rate)}{suffix}/s"
-        return f"{stage}: {done}{noun}, {rate}{lines.time_left(total)}"
 
     lines = ProgressLines(describe)
     try:

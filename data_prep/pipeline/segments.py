@@ -21,7 +21,7 @@ from data_prep.shards.manifest import TokenizerRecord
 from data_prep.shards.packing import TokenWriter
 from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped, Source
 from data_prep.text.cleaning import clean
-from data_prep.text.deduplicate import Hashes, hashes_of
+from data_prep.text.deduplicate import hashes_of
 from data_prep.text.encode import DocumentEncoder, text_pieces
 from data_prep.text.sampling import EvenSample
 from data_prep.tokenizer.train import character_counts
@@ -199,12 +199,13 @@ class ReadTask(NamedTuple):
         """Write the words of each paragraph and the hashes for deduplication; return the words."""
         words = np.array([len(text.split()) for text in chain(*documents)], np.uint32)
         is_hashed, none = self.settings.deduplicate != "none", np.empty((0, 2), np.uint64)
-        hashes: dict[str, Hashes] = {
-            "paragraph_hashes": hashes_of(chain(*documents)) if is_hashed else none,
-            "document_hashes": hashes_of(map("\n".join, documents)) if is_hashed else none,
-        }
-        sizes = np.array([len(document) for document in documents], np.uint32)
-        np.savez(self.files.path("counts.npz"), words=words, paragraphs=sizes, **hashes)
+        np.savez(
+            self.files.path("counts.npz"),
+            words=words,
+            paragraphs=np.array([len(document) for document in documents], np.uint32),
+            paragraph_hashes=hashes_of(chain(*documents)) if is_hashed else none,
+            document_hashes=hashes_of(map("\n".join, documents)) if is_hashed else none,
+        )
         return words
 
 

@@ -18,7 +18,7 @@ from data_prep.files.strict_json import JsonError, json_in
 
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
-FORMAT, VERSION = "tupelo-shards", 2
+VERSION = 2
 
 REBUILD = "build the folder again"
 REPAIR = f"{shell_command('data', 'repair')} restores it from the text"
@@ -179,16 +179,12 @@ def check_counts(folder: Path, manifest: Manifest) -> None:
 
 
 def _check_version(file: Path, content: Any) -> None:
-    found = content if isinstance(content, dict) else {}
-    if found.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") != "tupelo-shards":
         raise ShardError(f"{file}: not the manifest of a shard folder; name one, or {REBUILD}")
-    version = found.get("version")
-    if version == 1:
-        raise ShardError(f"{file}: written by an older version of this program; {REBUILD}")
-    if version != VERSION:
+    if (version := content.get("version")) != VERSION:
         raise ShardError(
-            f"{file}: version {quoted(version)}, but this program reads version {VERSION}; "
-            f"update the program, or {REBUILD}"
+            f"{file}: version {quoted(version)}, but this program reads version {VERSION}; use the "
+            f"program that wrote it, or {REBUILD}"
         )
 
 

@@ -9,6 +9,7 @@ Sequence r depends on the tokens r * (S - 2) .. (r + 1) * (S - 2) - 1 alone, so 
 can be written in any order, by any number of processes.
 """
 
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -16,15 +17,23 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.files.progress_bar import progress_bar
+from data_prep.settings import BuildSettings
 from data_prep.shards.format import Sequences, write_shard
-from data_prep.shards.manifest import ShardRecord, SplitName, SplitRecord, TokenizerRecord
+from data_prep.shards.manifest import (
+    ShardError,
+    ShardRecord,
+    SplitName,
+    SplitRecord,
+    TokenizerRecord,
+)
 
 Tokens = NDArray[np.unsignedinteger]
 IdType = Literal["uint16", "uint32"]
 
-# Sequences are read and written in groups of about this many tokens; it bounds memory, not the
-# result.
+# Read and written at once, about: it bounds memory, not the result.
 TOKENS_PER_GROUP = 1 << 20
+SEQUENCES_PER_SHARD: int = BuildSettings.model_fields["rows_per_shard"].default
 
 
 class TokenFile(NamedTuple):
@@ -160,6 +169,50 @@ def split_record(tasks: list[ShardTask], shards: list[ShardRecord], **counts: An
         rows_dropped=in_text - written,
         shards=tuple(shards),
     )
+
+
+def write_splits(
+    folder: Path,
+    documents: Iterable[tuple[SplitName, Tokens]],
+    form: SequenceFormat,
+    *,
+    longest: int,
+) -> dict[SplitName, SplitRecord]:
+    """Pack documents that are ids already, and write the files of both splits.
+
+    Args:
+        folder: The shard folder; it temporarily holds the token ids too.
+        documents: In order, each with the name of its split.
+        form: Of the sequences.
+        longest: Most sequences in one file.
+
+    Raises:
+        ShardError: A split does not fill a single sequence.
+    """
+    scratch = folder / "tokens"
+    scratch.mkdir()
+    names: tuple[SplitName, ...] = ("train", "valid")
+    writers = {name: TokenWriter(scratch / name, form.tokenizer) for name in names}
+    for name, document in documents:
+        writers[name].append(document)
+    splits = {}
+    with progress_bar("write tokens", sum(w.tokens for w in writers.values()), "token") as bar:
+        for name, writer in writers.items():
+            tasks = shard_tasks(name, writer.close(), form, longest=longest)
+            if not tasks:
+                raise ShardError(
+                    f"the {name} split has {writer.tokens:,} tokens in {writer.documents:,} "
+                    f"documents, too few for one sequence of {form.sequence_length}; use more "
+                    "text, a shorter sequence_length or another share"
+                )
+            shards = []
+            for task in tasks:
+                shards.append(task.write(folder))
+                bar.update(task.num_sequences * (form.sequence_length - 2))
+            counts = {"documents": writer.documents, "tokens": writer.tokens}
+            splits[name] = split_record(tasks, shards, words=None, sentences=None, **counts)
+    shutil.rmtree(scratch)
+    return splits
 
 
 def unpack(sequences: Sequences) -> Tokens:

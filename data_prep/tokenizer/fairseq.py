@@ -38,9 +38,10 @@ def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> Fairse
     Raises:
         TokenizerError: A file cannot be read, or does not belong to this model.
     """
-    pieces = {
-        _piece(symbol): number for number, symbol in enumerate(_symbols(dictionary, num_rows))
-    }
+    pieces = {}
+    for number, symbol in enumerate(_symbols(dictionary, num_rows)):
+        is_whole = symbol in (*FIRST, MASK) or symbol.endswith(CONTINUES)
+        pieces[symbol.removesuffix(CONTINUES) if is_whole else symbol + ENDS] = number
     merges = _merges(codes)
     unknown = 0
     for left, right in merges:
@@ -78,13 +79,6 @@ def _symbols(dictionary: Path, num_rows: int) -> list[str]:
         f"{len(FIRST + ADDED)} special tokens and {MASK} make {fewest:,} or "
         f"{fewest + len(ADDED):,}; the model has {num_rows:,}: give the dict.txt of this model"
     )
-
-
-def _piece(symbol: str) -> str:
-    """Return a symbol of the dictionary as the tokenizers library writes it."""
-    if symbol in (*FIRST, MASK):
-        return symbol
-    return symbol.removesuffix(CONTINUES) if symbol.endswith(CONTINUES) else symbol + ENDS
 
 
 def _merges(codes: Path) -> list[tuple[str, str]]:

@@ -46,7 +46,8 @@ def train_tokenizer(
     check_vocabulary_size(vocabulary_size, kind=kind)
     if kind == "byte-bpe":
         return _finished(_trained_on_bytes(sentences, vocabulary_size, lowercase=lowercase))
-    words = _words(moses=moses)
+    ends = pre_tokenizers.WhitespaceSplit() if moses else pre_tokenizers.BertPreTokenizer()
+    words = pre_tokenizers.Sequence([ends, pre_tokenizers.Split(Regex(CLAUSES), "isolated")])
     learned = _learned_pieces(sentences, vocabulary_size, alphabet, words, lowercase=lowercase)
     model: models.Model = models.WordPiece(learned["vocab"], unk_token=UNK)
     if kind == "bpe":
@@ -162,9 +163,9 @@ def _learned_pieces(
     between processes, and breaks ties by number. Passing them as special tokens fixes the order;
     `train_tokenizer` then declares only the real special tokens special.
     """
-    continuing = [
-        CONTINUATION + character for character in alphabet if _may_continue(character, words)
-    ]
+    # Others cannot occur inside a word: BERT separates punctuation.
+    inside = [one for one in alphabet if len(words.pre_tokenize_str(one * 2)) == 1]
+    continuing = [CONTINUATION + character for character in inside]
     trainer = trainers.BpeTrainer(  # tokenizers' WordPieceTrainer wraps it
         vocab_size=vocabulary_size,
         special_tokens=[*SPECIAL_TOKENS, *continuing],
@@ -180,11 +181,6 @@ def _learned_pieces(
     return learned
 
 
-def _words(*, moses: bool) -> pre_tokenizers.PreTokenizer:
-    ends = pre_tokenizers.WhitespaceSplit() if moses else pre_tokenizers.BertPreTokenizer()
-    return pre_tokenizers.Sequence([ends, pre_tokenizers.Split(Regex(CLAUSES), "isolated")])
-
-
 def _untrained(
     model: models.Model, words: pre_tokenizers.PreTokenizer, *, lowercase: bool
 ) -> Tokenizer:
@@ -192,8 +188,3 @@ def _untrained(
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = words
     return tokenizer
-
-
-def _may_continue(character: str, words: pre_tokenizers.PreTokenizer) -> bool:
-    """Return whether the character can occur inside a word: BERT separates punctuation."""
-    return len(words.pre_tokenize_str(character * 2)) == 1

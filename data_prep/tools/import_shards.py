@@ -25,14 +25,15 @@ from data_prep.shards.manifest import (
     write_manifest,
 )
 from data_prep.shards.packing import (
+    SEQUENCES_PER_SHARD,
     TOKENS_PER_GROUP,
     SequenceFormat,
     Tokens,
     TokenStream,
     TokenWriter,
     documents_of,
+    write_splits,
 )
-from data_prep.shards.repacking import SEQUENCES_PER_SHARD, write_splits
 from data_prep.text.deduplicate import Hashes, repetitions
 from data_prep.text.sampling import EvenSample
 from data_prep.tokenizer.describe import record_of

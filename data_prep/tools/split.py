@@ -13,13 +13,14 @@ from data_prep.shards.folders import complete_or_absent
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.shards.manifest import TOKENIZER_FILE, Manifest, SplitName, write_manifest
 from data_prep.shards.packing import (
+    SEQUENCES_PER_SHARD,
     TOKENS_PER_GROUP,
     SequenceFormat,
     Tokens,
     documents_of,
     unpack,
+    write_splits,
 )
-from data_prep.shards.repacking import SEQUENCES_PER_SHARD, write_splits
 from data_prep.text.sampling import EvenSample
 
 

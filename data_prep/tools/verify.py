@@ -4,22 +4,19 @@ The bytes are read, not mapped: on a failing disk, reading raises an error that 
 while a mapped page would kill the process.
 """
 
-import hashlib
 from pathlib import Path
 
-from data_prep.files.progress_bar import Bar, progress_bar
+from data_prep.files.progress_bar import progress_bar
 from data_prep.shards.format import check_shard
 from data_prep.shards.manifest import (
     REPAIR,
-    Manifest,
     ShardError,
-    ShardRecord,
     check_counts,
     check_tokenizer,
     read_manifest,
+    sha256_of,
 )
 
-BYTES_PER_READ = 4 << 20
 BYTES_WITHOUT_BAR = 256 << 20  # about a second's work
 
 
@@ -39,22 +36,16 @@ def verify(folder: Path) -> list[str]:
     total = sum(record.bytes for record in records)
     with progress_bar("verify", total, "B", shown=total > BYTES_WITHOUT_BAR) as bar:
         for record in records:
+            file = folder / record.file
             try:
-                _check_file(folder / record.file, record, manifest, bar)
+                check_shard(file, record, manifest)
+                if sha256_of(file) != record.sha256:
+                    problems.append(
+                        f"{file}: the content has changed since it was written; {REPAIR}"
+                    )
             except ShardError as error:
                 problems.append(str(error))
+            except OSError as error:
+                problems.append(f"{file}: cannot be read ({error.strerror}); {REPAIR}")
+            bar.update(record.bytes)
     return problems
-
-
-def _check_file(file: Path, record: ShardRecord, manifest: Manifest, bar: Bar) -> None:
-    check_shard(file, record, manifest)
-    digest = hashlib.sha256()
-    try:
-        with file.open("rb") as stream:
-            while content := stream.read(BYTES_PER_READ):
-                digest.update(content)
-                bar.update(len(content))
-    except OSError as error:
-        raise ShardError(f"{file}: cannot be read ({error.strerror}); {REPAIR}") from error
-    if digest.hexdigest() != record.sha256:
-        raise ShardError(f"{file}: the content has changed since it was written; {REPAIR}")

@@ -129,7 +129,7 @@ def test_other_shares_of_mask_and_random_tokens_change_nothing_else(ids, shares)
         assert found.ids[row].tolist() == shown
 
 
-@pytest.mark.parametrize("mean", [2, 3.8, 6])
+@pytest.mark.parametrize("mean", [2, 3.8])
 def test_the_lengths_of_spans_are_geometric(mean):
     length, num_rows, probability = 4000, 300, 0.05
     rows = np.random.default_rng(0).integers(5, 1000, (num_rows, length)).astype(np.uint16)

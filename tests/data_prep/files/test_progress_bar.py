@@ -36,9 +36,9 @@ def test_a_log_file_gets_a_line_every_half_minute_and_one_at_the_end(clock, caps
             clock[0] = second
             bar.update(50)
     assert lines(capsys) == [
-        "reading: 38%, 1.50kB of 4.00kB, 50.0B/s, 00:50 left",
-        "reading: 75%, 3.00kB of 4.00kB, 50.0B/s, 00:20 left",
-        "reading: 100%, 4.00kB of 4.00kB, 50.0B/s",
+        "reading:  38% 1.50k/4.00k [00:30<00:50, 50.0B/s]",
+        "reading:  75% 3.00k/4.00k [01:00<00:20, 50.0B/s]",
+        "reading: 100% 4.00k/4.00k [01:20<00:00, 50.0B/s]",
     ]
 
 
@@ -47,7 +47,7 @@ def test_the_line_of_a_stage_of_unknown_size_and_of_one_that_fails(clock, capsys
         clock[0] = 2
         bar.update(7)
         raise KeyError
-    assert lines(capsys) == ["rows: 7 rows, 3.50 rows/s"]
+    assert lines(capsys) == ["rows: 7.00 rows [00:02, 3.50 rows/s]"]
 
 
 def test_a_log_file_that_cannot_be_written_does_not_stop_the_work(monkeypatch):

@@ -138,11 +138,7 @@ def test_a_folder_that_is_damaged_is_refused(folder, damage, message):
         (b'{"format": "other", "version": 2}', r"not the manifest of a shard folder"),
         (
             b'{"format": "tupelo-shards", "version": 1}',
-            r"written by an older version of this program; build the folder again",
-        ),
-        (
-            b'{"format": "tupelo-shards", "version": 3}',
-            r"version 3, but this program reads version 2; update the program",
+            "version 1, but this program reads version 2",
         ),
         (b'{"format": "tupelo-shards", "version": 2}', r"sequence_length: Field required"),
     ],

@@ -8,7 +8,7 @@ import os
 import pyarrow
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -43,6 +43,7 @@ def by_definition(content, separator):
     return documents
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     content=st.text(st.sampled_from("ab \t\r\n"), max_size=60).map(str.encode),
     separator=st.sampled_from(["blank_line", "line", "file"]),
@@ -64,6 +65,7 @@ def test_blocks_of_any_size_give_the_documents_of_the_lines(
     ]
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     content=st.text(st.sampled_from("ab é日\n"), max_size=200),
     longest=st.integers(4, 30),

@@ -196,7 +196,7 @@ BEGINNINGS = {
 
 
 @pytest.mark.parametrize("kind", BEGINNINGS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     suffix=st.sampled_from(sorted(COMPRESS)),
     noise=st.one_of(

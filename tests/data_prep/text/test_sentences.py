@@ -26,7 +26,7 @@ def test_sentences_end_at_full_stops_and_paragraphs(splitter):
 
 
 @pytest.mark.parametrize("splitter", SPLITTERS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     paragraph=st.one_of(st.text(), st.text(st.sampled_from("aB .!?\"'()“”。…M1r\u200b"))).map(
         lambda text: " ".join(text.split())

@@ -147,7 +147,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
     cut = "2 of the 3 texts have 24 tokens or more, and are cut to that\n"
     assert predicted(capsys, classes.folder, file).err == cut
     monkeypatch.setattr(prediction, "CHUNK", 2)
-    assert "predict: 100%, 3 of 3 rows" in predicted(capsys, classes.folder, file).err
+    assert "predict: 100% 3.00/3.00 [" in predicted(capsys, classes.folder, file).err
 
 
 @pytest.mark.parametrize(
