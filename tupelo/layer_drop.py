@@ -22,7 +22,6 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from pretrain.config.ds_config import check_types, lift_layer_drop
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import LayerDropSettings, explain
@@ -126,13 +125,13 @@ class LayerDrop:
             place, content = str(config), read_json_object(Path(config))
         else:
             place, content = "the DeepSpeed JSON", copy.deepcopy(dict(config))
-        check_types(content, place)
-        if "progressive_layer_drop" not in content:
+        block = content.pop("progressive_layer_drop", None)
+        if not isinstance(block, dict):
             raise ConfigError(f"{place} has no block progressive_layer_drop; use LayerDrop itself")
-        lifted, _ = lift_layer_drop(content, LayerDropSettings())
         values: dict[str, Any] = {"theta_bar": 1.0, "gamma": 1.0}  # disabled: every block runs
-        if lifted.schedule != "none":
-            values = lifted.model_dump(include={"schedule", "theta_bar", "gamma"})
+        if block.get("enabled", False):
+            values = {"theta_bar": block.get("theta", 1.0), "gamma": block.get("gamma", 0.001)}
+            values["schedule"] = "progressive"
         return cls(model, **values, **arguments), content
 
     def begin_step(self, finished_steps: int, micro_batch: int = 0) -> None:

@@ -29,12 +29,7 @@ Changes = dict[str, tuple[Any, Any]]  # by setting: value before, value now
 
 
 def refuse_other_settings(
-    folder: Path,
-    settings: RunSettings,
-    *,
-    elastic: bool,
-    lengthen: How | None,
-    undecided: tuple[str, ...] = (),
+    folder: Path, settings: RunSettings, *, elastic: bool, lengthen: How | None
 ) -> None:
     """Refuse settings with which a run cannot be resumed; needs neither its data nor its machine.
 
@@ -43,14 +38,12 @@ def refuse_other_settings(
         settings: that are asked for.
         elastic: whether the execution may differ from before.
         lengthen: how the schedules continue, if `settings` has more steps or hours.
-        undecided: beginnings of names of settings that are not compared yet.
 
     Raises:
         ConfigError: settings differ (they are named), or the run becomes longer and `lengthen` is
             None; or run.json is damaged.
     """
     _, longer, changes = compared(folder, settings, lengthen)
-    changes = {name: change for name, change in changes.items() if not name.startswith(undecided)}
     refuse_changes(folder, changes, elastic=elastic, longer=longer)
 
 

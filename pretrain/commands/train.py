@@ -35,8 +35,6 @@ from pretrain.launching.launch_plan import (
 from pretrain.launching.preparation import prepare_data
 from pretrain.train.request import Beginning, RunRequest, folder_of
 
-SET_BY_DS_CONFIG = ("layer_drop.",)  # by its block progressive_layer_drop; it is read later
-
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo train`."""
@@ -98,7 +96,7 @@ def main(arguments: argparse.Namespace) -> None:
     if not is_launched():
         request = _announce(arguments)
         request.check_folder()
-        request.check_settings(undecided=SET_BY_DS_CONFIG)
+        request.check_settings()
         if not request.is_finished:
             _prepare_and_launch(request, arguments, plan)
         plan.apply()

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import ValidationError
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.ds_keys import check_names, check_names_in_blocks
 from pretrain.config.errors import ConfigError, lookup, nearest
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import LayerDropSettings, RunSettings, explain
+from pretrain.config.settings import LayerDropSettings, RunSettings
 
 DS_CONFIGS = Path(__file__).parents[2] / "ds_configs"
 AUTO = "auto"
@@ -42,11 +41,10 @@ OBJECTS = (
     "optimizer.params",
     "timers",
     "flops_profiler",
-    "progressive_layer_drop",
 )
 
 # Blocks with a switch "enabled".
-SWITCHED = ("fp16", "bf16", "torch_autocast", "progressive_layer_drop")
+SWITCHED = ("fp16", "bf16", "torch_autocast")
 
 
 def read_ds_config(
@@ -72,27 +70,17 @@ def read_ds_config(
         name = default_ds_config(device, automatic_stage, in_bf16=in_bf16)
     path = _ds_config_path(name)
     config = read_json_object(path)
-    _leave_out_automatic(config)
-    check_types(config, path)
+    zero = config.get("zero_optimization")
+    if isinstance(zero, dict):  # without what transformers' Trainer would fill in
+        config["zero_optimization"] = {
+            key: value for key, value in zero.items() if key == "stage" or value != AUTO
+        }
+    _check_types(config, path)
     check_names_in_blocks(config)
     return config
 
 
-def _leave_out_automatic(config: dict[str, Any]) -> None:
-    """Remove what transformers' Trainer would fill in: buckets and thresholds of ZeRO."""
-    zero = config.get("zero_optimization")
-    if isinstance(zero, dict):
-        config["zero_optimization"] = {
-            key: value for key, value in zero.items() if key == "stage" or value != AUTO
-        }
-
-
-def check_types(config: dict[str, Any], place: str | Path) -> None:
-    """Check the types of what is read of a DeepSpeed JSON.
-
-    Raises:
-        ConfigError: one is another; it names `place`.
-    """
+def _check_types(config: dict[str, Any], place: Path) -> None:
     for block in OBJECTS:
         outer, _, inner = block.rpartition(".")
         holder = config.get(outer, {}) if outer else config
@@ -126,46 +114,6 @@ def computes_in_bf16(device: Literal["cpu", "cuda"]) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     cpu_info = Path("/proc/cpuinfo")  # avx512_bf16, amx_bf16 (x86) or bf16 (Arm)
     return cpu_info.is_file() and "bf16" in cpu_info.read_text()
-
-
-def lift_layer_drop(
-    config: dict[str, Any], settings: LayerDropSettings
-) -> tuple[LayerDropSettings, str | None]:
-    """Move a `progressive_layer_drop` block, which DeepSpeed no longer supports, into the settings.
-
-    Returns:
-        The layer-drop settings, and a sentence for the user (None if there was no block). The
-        block is removed from `config`.
-
-    Raises:
-        ConfigError: the recipe asks for layer drop too, with other values.
-    """
-    block = config.pop("progressive_layer_drop", None)
-    if block is None:
-        return settings, None
-    if not block.get("enabled", False):
-        return settings, "progressive_layer_drop is disabled in the DeepSpeed JSON: dropped it"
-    lifted = {
-        "schedule": "progressive",
-        "theta_bar": block.get("theta", 1.0),  # DeepSpeed's own defaults
-        "gamma": block.get("gamma", 0.001),
-    }
-    stated = settings.model_dump(include=set(lifted))
-    if settings.schedule != "none" and stated != lifted:
-        raise ConfigError(
-            f"the DeepSpeed JSON asks for layer drop with {quoted(lifted)}, the recipe with "
-            f"{stated}; "
-            "remove progressive_layer_drop from the JSON"
-        )
-    try:
-        layer_drop = LayerDropSettings(**{**settings.model_dump(), **lifted})
-    except ValidationError as error:
-        raise ConfigError(f"progressive_layer_drop in the JSON: {explain(error)}") from None
-    return layer_drop, (
-        "moved progressive_layer_drop from the DeepSpeed JSON to "
-        f"layer_drop.schedule=progressive theta_bar={lifted['theta_bar']} gamma={lifted['gamma']}; "
-        "add --layer_drop.compat deepspeed to repeat bing_bert exactly"
-    )
 
 
 def fill_ds_config(
@@ -220,7 +168,7 @@ def _check_supported(config: dict[str, Any]) -> None:
             "half precision at ZeRO stage 0 is wrong in DeepSpeed 0.19 (fp16 gradients are never "
             "scaled, bf16 makes a step too many); use stage 1"
         )
-    if _autocasts_to_fp16(config):
+    if autocasts(config) and compute_type(config) == torch.float16:
         raise ConfigError(
             "torch_autocast.dtype=float16 is wrong in DeepSpeed 0.19 (at ZeRO stage 1 to 3 "
             "gradients are clipped before they are unscaled, at stage 0 overflows are not "
@@ -295,10 +243,6 @@ def _ds_config_path(name: str) -> Path:
         f"engine.ds_config={quoted(name)} is neither a file nor in ds_configs/"
         f"{nearest(name, known)}; there are {', '.join(known)}"
     )
-
-
-def _autocasts_to_fp16(config: dict[str, Any]) -> bool:
-    return autocasts(config) and compute_type(config) == torch.float16
 
 
 def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:

@@ -5,7 +5,6 @@ without a message. Some known keys change what is computed, and some where the s
 checkpoint saves.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from data_prep.files.quoting import plain
@@ -41,7 +40,6 @@ PASSED_ON = (
 # Of blocks whose unknown keys are ignored; DeepSpeed refuses them in the others itself.
 KEYS_OF_BLOCKS = {
     "torch_autocast": ("enabled", "dtype", "lower_precision_safe_modules"),
-    "progressive_layer_drop": ("enabled", "theta", "gamma"),
     "optimizer": ("type", "params"),
     "timers": ("throughput",),
     "flops_profiler": (
@@ -71,6 +69,8 @@ NOT_HERE = {
     "gradient_predivide_factor": "ZeRO 2 and 3 do not have it",
     "managed_gradient_accumulation": "each micro-batch would become an optimizer step",
     "prescale_gradients": "ZeRO 2 and 3 do not have it",
+    "progressive_layer_drop": "set layer_drop.schedule=progressive, layer_drop.theta_bar to its "
+    "theta and layer_drop.gamma",
     "scheduler": "the learning rate is the recipe's; see learning_rate.schedule",
     "sparse_attention": "DeepSpeed 0.19 no longer has it",
     "sparse_gradients": "DeepSpeed 0.19 no longer has it",
@@ -114,15 +114,10 @@ def check_names_in_blocks(config: dict[str, Any]) -> None:
     for block, known in KEYS_OF_BLOCKS.items():
         for name in config.get(block, {}):
             if name not in known:
-                raise unknown_key(block, name, known)
-
-
-def unknown_key(block: str, name: str, known: Sequence[str]) -> ConfigError:
-    """Return the error of a block with a key that is none of those that it can have."""
-    return ConfigError(
-        f"the DeepSpeed JSON has {plain(name)!r} in {block}, an unknown key"
-        f"{nearest(name, known)}; remove it"
-    )
+                raise ConfigError(
+                    f"the DeepSpeed JSON has {plain(name)!r} in {block}, an unknown key"
+                    f"{nearest(name, known)}; remove it"
+                )
 
 
 def check_names(config: dict[str, Any]) -> None:

@@ -90,24 +90,6 @@ def sweep_file(name: str) -> Path | None:
     return sweep_files().get(name)
 
 
-def recipe_summaries() -> dict[str, str]:
-    """Return the names of our recipes, each with its first line."""
-    return {name: summary_of(name) for name in recipe_files()}
-
-
-def summary_of(recipe: str) -> str:
-    """Return the comment in the first line of a recipe; empty: a file without, or a run folder.
-
-    Args:
-        recipe: as of `read_recipe`, which has read it.
-    """
-    path = Path(recipe)
-    if (path / "run.json").is_file():
-        return ""
-    known = path.suffix == ".toml" and path.is_file()
-    return first_comment(path if known else recipe_files()[recipe])
-
-
 def first_comment(file: Path) -> str:
     """Return the comment in the first line of a TOML file; empty: there is none."""
     first = file.read_text(encoding="utf-8").partition("\n")[0]
@@ -116,7 +98,7 @@ def first_comment(file: Path) -> str:
 
 def list_of_recipes() -> str:
     """Return names and summaries as wide as the terminal, each recipe below what it extends."""
-    summaries = recipe_summaries()
+    summaries = {name: first_comment(file) for name, file in recipe_files().items()}
     parents = {name: toml_in(file).get("extends") for name, file in recipe_files().items()}
 
     def below(parent: str | None, depth: int) -> list[tuple[str, str]]:

@@ -13,7 +13,6 @@ import torch
 from pretrain.config.ds_config import (
     AUTO,
     fill_ds_config,
-    lift_layer_drop,
     read_ds_config,
     weight_type,
 )
@@ -55,10 +54,6 @@ def checked_settings(
     ds_config = read_ds_config(
         name, ranks.device, automatic_stage=stage or 0, has_bf16=has_bf16(ranks)
     )
-    layer_drop, note = lift_layer_drop(ds_config, settings.layer_drop)
-    if note:
-        print(note)
-    settings = settings.model_copy(update={"layer_drop": layer_drop})
     check_layer_drop(settings.layer_drop, settings.model.num_layers)
     check_learning_rate(settings.learning_rate)
     # Builds the model without memory: refuses unknown parts.

@@ -64,11 +64,8 @@ class RunRequest(NamedTuple):
             )
         refuse_to_start(self.folder)
 
-    def check_settings(self, *, undecided: tuple[str, ...] = ()) -> None:
+    def check_settings(self) -> None:
         """Refuse settings with which the run cannot be resumed.
-
-        Args:
-            undecided: beginnings of names of settings that are not compared yet.
 
         Raises:
             ConfigError: they differ from before (they are named).
@@ -79,7 +76,6 @@ class RunRequest(NamedTuple):
                 self.settings,
                 elastic=self.beginning == "elastic",
                 lengthen=self.lengthen,
-                undecided=undecided,
             )
 
 

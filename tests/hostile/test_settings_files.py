@@ -9,7 +9,6 @@ from pretrain.config.ds_config import (
     DS_CONFIGS,
     compute_type,
     fill_ds_config,
-    lift_layer_drop,
     read_ds_config,
 )
 from pretrain.config.errors import ConfigError
@@ -28,8 +27,7 @@ DS_JSON = (
     b'"bf16": {"enabled": true}, "torch_autocast": {"enabled": false, "dtype": "bfloat16"}, '
     b'"zero_optimization": {"stage": 1, "overlap_comm": true, "reduce_bucket_size": 1000, '
     b'"offload_optimizer": {"device": "none"}}, "optimizer": {"type": "AdamW", "params": '
-    b'{"lr": "auto", "betas": "auto"}}, "gradient_clipping": "auto", "wall_clock_breakdown": false,'
-    b'"progressive_layer_drop": {"enabled": true, "theta": 0.5, "gamma": 0.001}}'
+    b'{"lr": "auto", "betas": "auto"}}, "gradient_clipping": "auto", "wall_clock_breakdown": false}'
 )
 
 
@@ -90,12 +88,10 @@ def test_any_deepspeed_json_runs_or_is_refused(tmp_path, content):
 
     def read():
         config = read_ds_config(str(file), "cpu")
-        lifted, _ = lift_layer_drop(config, settings.layer_drop)
-        run = settings.model_copy(update={"layer_drop": lifted})
-        filled = fill_ds_config(config, run, world_size=1)
+        filled = fill_ds_config(config, settings, world_size=1)
         compute_type(filled)
         check_ds_config(filled)
-        return describe_run(run, filled, 1, run.steps)
+        return describe_run(settings, filled, 1, settings.steps)
 
     file.write_bytes(content)
     naming = [str(file), "JSON", "torch_autocast", "zero_optimization", "half precision"]

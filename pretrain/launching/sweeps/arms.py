@@ -18,7 +18,7 @@ MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")
 OF_RESULT = (
     *("steps", "hours", "objective", "restarts_after", "batch.global_sequences"),
     *("initial_positions", "data.sequence_length", "evaluation.rows"),
-    *("model.", "learning_rate.", "optimizer.", "electra.", *MASKING),
+    *("model.", "learning_rate.", "optimizer.", "layer_drop.", "electra.", *MASKING),
 )
 
 
@@ -70,11 +70,8 @@ class SweepRun:
         """
         stored = without_removed(read_json_object(self.folder / RUN_FILE))
         found = with_default_gamma(flat(stored), "layer_drop.")
-        # A file of DeepSpeed's can set layer drop too, after the recipe.
-        is_own = self.arm.settings.engine.ds_config == "auto"
-        names = (*OF_RESULT, *(("layer_drop.",) if is_own else ()))
         for name, value in flat(json.loads(as_json(self.arm.settings))).items():
-            if name.startswith(names) and found.get(name, value) != value:
+            if name.startswith(OF_RESULT) and found.get(name, value) != value:
                 raise ConfigError(
                     f"{self.folder} is finished with {name}={quoted(found[name])}, and its sweep "
                     f"now asks for {quoted(value)}: has a recipe changed? Restore it, or begin the "

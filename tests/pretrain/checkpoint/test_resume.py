@@ -7,7 +7,6 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.checkpoint.resume import Resumption, plan_resumption
 from pretrain.checkpoint.starting import refuse_to_resume_nothing, refuse_to_start
-from pretrain.commands.train import SET_BY_DS_CONFIG
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import as_json
@@ -202,12 +201,3 @@ def test_settings_are_refused_before_shards_are_built_for_them(run, monkeypatch)
     with pytest.raises(ConfigError, match=r"data.sequence_length \(was 32, is 16\)"):
         main(["train", str(run), "--resume", "--data.sequence_length", "16"])
     assert not (run / "data").exists()
-
-
-def test_layer_drop_of_an_old_deepspeed_json_is_no_other_setting(run):
-    lifted = load_settings("tiny_cpu", ["--layer_drop.schedule", "progressive"])
-    (run / "run.json").write_text(as_json(lifted))
-    request = RunRequest(load_settings("tiny_cpu", []), run, "resume")
-    request.check_settings(undecided=SET_BY_DS_CONFIG)
-    with pytest.raises(ConfigError, match="layer_drop.schedule"):
-        request.check_settings()

@@ -6,7 +6,7 @@ import tomllib
 from pretrain.__main__ import main
 from pretrain.commands.recipes import EXAMPLE
 from pretrain.config.recipe import load_settings
-from pretrain.config.recipe_files import recipe_files, summary_of
+from pretrain.config.recipe_files import first_comment, recipe_files
 
 
 def test_each_recipe_is_listed_once_below_the_one_that_it_extends(capsys, monkeypatch):
@@ -34,10 +34,10 @@ def test_the_example_is_a_recipe(tmp_path):
     changed = {"num_layers": 6}
     assert settings.model == load_settings("tupe_r").model.model_copy(update=changed)
     assert settings.learning_rate.peak == 5e-4
-    assert summary_of(str(file)) == "Its first line, for lists."
+    assert first_comment(file) == "Its first line, for lists."
 
 
 def test_a_file_without_a_comment_has_no_summary(tmp_path):
     file = tmp_path / "plain.toml"
     file.write_text('extends = "cpu"\n# later\n')
-    assert summary_of(str(file)) == ""
+    assert first_comment(file) == ""

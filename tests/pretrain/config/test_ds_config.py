@@ -8,7 +8,6 @@ from pretrain.config.ds_config import (
     DS_CONFIGS,
     compute_type,
     fill_ds_config,
-    lift_layer_drop,
     read_ds_config,
 )
 from pretrain.config.ds_keys import NOT_HERE, SWITCHES_NEEDED, SWITCHES_NOT_HERE
@@ -218,32 +217,6 @@ def test_each_draw_of_the_blocks_is_of_whole_micro_batches():
         micro_sequences(settings(*words, "--batch.micro_sequences", "4"), 2)
 
 
-def test_an_old_progressive_layer_drop_block_becomes_our_settings():
-    config = {"progressive_layer_drop": {"enabled": True, "theta": 0.4, "gamma": 0.002}}
-    layer_drop, note = lift_layer_drop(config, settings().layer_drop)
-    assert config == {}  # DeepSpeed 0.19.8 ends a run that only names the block
-    assert layer_drop.schedule == "progressive"
-    assert (layer_drop.theta_bar, layer_drop.gamma) == (0.4, 0.002)
-    assert "moved progressive_layer_drop" in note
-
-
-def test_a_disabled_block_is_dropped_and_said_so():
-    config = {"progressive_layer_drop": {"enabled": False}}
-    layer_drop, note = lift_layer_drop(config, settings().layer_drop)
-    assert config == {} and layer_drop.schedule == "none" and "disabled" in note
-
-
-def test_two_different_layer_drops_are_refused():
-    config = {"progressive_layer_drop": {"enabled": True, "theta": 0.4}}
-    ours = settings("--layer_drop.schedule", "progressive").layer_drop
-    with pytest.raises(ConfigError, match="theta_bar=0.0: input should be greater than 0"):
-        lift_layer_drop(
-            {"progressive_layer_drop": {"enabled": True, "theta": 0.0}}, settings().layer_drop
-        )
-    with pytest.raises(ConfigError, match="remove progressive_layer_drop from the JSON"):
-        lift_layer_drop(config, ours)
-
-
 def test_files_that_do_not_exist_or_are_not_json_are_named(tmp_path):
     with pytest.raises(ConfigError, match="did you mean zero1_fp16"):
         read_ds_config("zero1_fp166", "cpu")
@@ -266,7 +239,6 @@ def test_files_that_do_not_exist_or_are_not_json_are_named(tmp_path):
     ("block", "message"),
     [
         ({"torch_autocast": {"enable": True}}, "'enable' in torch_autocast.*mean enabled"),
-        ({"progressive_layer_drop": {"gama": 0.1}}, "'gama' in progressive_layer_drop.*mean gamma"),
         ({"optimizer": {"param": {"lr": 5}}}, "'param' in optimizer.*did you mean params"),
         ({"timers": {"throughputs": {}}}, "'throughputs' in timers.*did you mean throughput"),
         ({"flops_profiler": {"enable": True}}, "'enable' in flops_profiler.*did you mean enabled"),

@@ -10,7 +10,7 @@ from data_prep.command_line import CommandParser
 from data_prep.sources.spec import open_source
 from pretrain.commands import sweep as sweep_command
 from pretrain.config.recipe import load_settings
-from pretrain.config.recipe_files import recipe_summaries
+from pretrain.config.recipe_files import recipe_files
 from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.model.cost import parameters_by_group
 from tests.forked_command import environment
@@ -24,7 +24,7 @@ def sweep(*words):
     return Sweep(parser.parse_args(list(words)))
 
 
-@pytest.mark.parametrize("recipe", list(recipe_summaries()))
+@pytest.mark.parametrize("recipe", list(recipe_files()))
 def test_every_recipe_becomes_tiny_and_keeps_its_kind(recipe):
     (arm,) = sweep(recipe, "--smoke").arms
     settings, own = arm.settings, load_settings(recipe)
