@@ -121,7 +121,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:
         """Build it without options; `keywords` are those of `argparse.ArgumentParser`."""
-        usual = {"allow_abbrev": False, "formatter_class": Paragraphs}
+        usual: dict[str, Any] = {"allow_abbrev": False, "formatter_class": Paragraphs}
         super().__init__(**(usual | keywords), add_help=False)
         self.fields: Mapping[str, FieldInfo] = {}
         self.sections: Mapping[str, str] = {}
