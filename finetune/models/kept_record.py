@@ -80,7 +80,6 @@ def record_of(
 ) -> KeptRecord:
     """Return the record of a model that was fine-tuned; see `save_model`."""
     task, target, encoder = data.task, data.target, pretrained.text_encoder
-    is_number = isinstance(target, Values)
     return KeptRecord(
         name=result.model,
         step=result.step,
@@ -91,7 +90,8 @@ def record_of(
         texts=task.texts,
         label=task.label,
         labels=task.labels,
-        **({"centre": target.centre, "spread": target.spread} if is_number else {}),
+        centre=target.centre if isinstance(target, Values) else 0.0,
+        spread=target.spread if isinstance(target, Values) else 1.0,
         metric=task.metrics[0],
         pretrained_length=pretrained.sequence_length,
         model=model,

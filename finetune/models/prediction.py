@@ -100,7 +100,8 @@ def _rows(record: KeptRecord, outputs: NDArray[numpy.float64]) -> Iterator[list[
     if not record.labels:
         # Beside a mean such as a year, the digits that count are those of the spread.
         decimals = DIGITS - 1 - math.floor(math.log10(record.spread))
-        yield from ([round(float(value), decimals)] for value in outputs)
+        for value in outputs:
+            yield [round(float(value), decimals)]
         return
     from scipy.special import softmax
 

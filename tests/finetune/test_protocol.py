@@ -51,11 +51,6 @@ def test_a_changed_protocol_has_another_name_and_a_grown_one_has_not():
     assert (changed.name, changed.epochs) == ("quick-epochs_4-betas_0.8_0.99", 4)
 
 
-def test_epochs_of_the_command_line_are_those_of_every_task():
-    tupe = load_protocol("tupe", {"epochs": "10"})
-    assert (tupe.epochs_on("MNLI"), tupe.name) == (10, "tupe-epochs_10")
-
-
 def test_a_protocol_of_ones_own_may_extend_another_in_its_folder(tmp_path):
     (tmp_path / "base.toml").write_text("epochs = 2\nbatch = 8\n")
     (tmp_path / "mine.toml").write_text('extends = "base"\nbatch = 4\nmax_gradient_norm = "none"\n')

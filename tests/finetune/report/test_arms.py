@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from finetune.__main__ import main
-from finetune.report.entries import caption, report_of, shown
+from finetune.report.entries import caption, report_of
 from finetune.report.page import print_table
 from pretrain.config.errors import ConfigError
 from pretrain.reports.table import as_csv
@@ -114,18 +114,6 @@ def test_ends_of_runs_of_equal_hours_are_an_arm_whatever_their_steps(tmp_path):
         folder = write_arm(tmp_path / f"a-seed{seed}", "a", seed, {1e-3: [0.5]}, step=step)
         (folder / "result.json").write_text(json.dumps({"step": step}))
     assert texts(table_of(tmp_path))["a (2 seeds)"]["steps"] == ["1,990 - 2,013"]
-
-
-def test_every_checkpoint_of_an_arm_has_a_row(tmp_path):
-    for seed in (0, 1):
-        for step in (10, STEPS):
-            folder = tmp_path / f"a-seed{seed}"
-            write_arm(folder, "a", seed, {1e-3: [0.5 + step / 1000 + seed / 10]}, step=step)
-    rows = [list(row.values()) for row in shown(table_of(tmp_path, step="all")).rows]
-    assert [[cell.split("\n")[0] for cell in row] for row in rows if "(2 seeds)" in row[0]] == [
-        ["a (2 seeds)", "10", "56.0"],
-        ["a (2 seeds)", "40", "59.0"],
-    ]
 
 
 def test_arms_of_one_name_are_told_apart_by_the_folders_of_their_runs(tmp_path):

@@ -92,16 +92,6 @@ def test_markdown_and_latex_have_all_cells_and_mark_the_best(sweeps):
         assert best == {max(float(value) for value in values if value != "-")}, name
 
 
-def test_names_and_notes_are_escaped(sweeps, capsys):
-    table = shown(table_of(sweeps, step="all"))
-    assert r"bad\|one & 10 %" in table.as_markdown()
-    assert r"good\_one &" in table.as_latex([])
-    assert r"bad|one \& 10 \% &" in table.as_latex([])
-    assert "% two lines\n" in table.as_latex(["two\nlines"])
-    print_table([sweeps])
-    assert ODD in capsys.readouterr().out
-
-
 def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps):
     out = sweeps / "out"
     parser = CommandParser()

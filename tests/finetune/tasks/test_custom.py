@@ -68,12 +68,6 @@ def test_quotes_in_tsv_are_ordinary_characters_and_a_pair_is_in_the_order_of_the
     assert data.train[0] == Example(('"', 'She said "no".'), 0, "0")
 
 
-def test_a_test_file_needs_no_labels(tmp_path):
-    test = written(tmp_path / "test.csv", [{"text": "new", "other": "1"}])
-    data = read_own(own(tmp_path, ROWS, test=test))
-    assert data.test == {"test": [Example(("new",), None, "0")]}
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_an_empty_line_of_a_file_of_one_column_is_an_empty_text(tmp_path, suffix, end):
@@ -91,13 +85,6 @@ def test_a_byte_order_mark_and_empty_lines_of_several_columns_are_nothing(tmp_pa
     test.write_text(f"\ufefftext{separator}other\n\none{separator}1\n\n\n")
     found = read_own(own(tmp_path, ROWS, test=test)).test["test"]
     assert found == [Example(("one",), None, "0")]
-
-
-def test_labels_that_are_numbers_stand_in_the_order_of_numbers(tmp_path):
-    rows = [{"text": "t", "label": number} for number in (10, 9, -1, 9)]
-    data = read_own(own(tmp_path, rows))
-    assert data.task.labels == ("-1", "9", "10")
-    assert [example.label for example in data.train] == [2, 1, 0, 1]
 
 
 def test_a_regression_has_numbers(tmp_path):

@@ -5,10 +5,7 @@ import pytest
 from finetune.tasks.glue import GLUE
 from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import Example, TaskError
-from pretrain.config.errors import ConfigError
 from tests.finetune.small_glue import SMALL_GLUE, write_rows, write_small_glue
-
-PAIR = ("A dog.", "A cat.")
 
 
 @pytest.fixture
@@ -28,39 +25,33 @@ def refused(name, folder):
     return message
 
 
-def test_cola_has_no_header_but_in_its_test_file(glue):
-    data = read("CoLA", glue)
-    assert data.train == [
-        Example(('One more "pseudo generalization.',), 1, "0"),
-        Example(("They drank the pub.",), 0, "1"),
-        Example(("The sailors\u2028rode the breeze.",), 1, "2"),
-    ]
-    assert data.development == {"dev": [Example(("He left before\x85has.",), 0, "0")]}
-    assert data.test == {"test": [Example(("Bill whistled past the house.",), None, "0")]}
-    assert data.notes == ()
+# As tests/finetune/small_glue.py writes them, with the quirks of each task's files.
+EXPECTED = {
+    "CoLA": [
+        *[('One more "pseudo generalization.',), ("They drank the pub.",)],
+        ("The sailors\u2028rode the breeze.",),
+    ],
+    "MRPC": [  # its files begin with a byte-order mark
+        ('Amrozi said "the witness lied.', "He called it a lie."),
+        ("Yucaipa owned it.", "They sold it, in 1998."),
+    ],
+    "STS-B": [
+        ("A plane is taking off.", "An air plane is taking off."),
+        ("A man plays a flute.", "A man eats."),
+    ],
+    "RTE": [("No weapons found.", "Weapons found."), ("A place of sorrow.", "A place.")],
+}
 
 
-def test_sst_2_has_an_index_in_its_test_file_only(glue):
-    data = read("SST-2", glue)
-    assert [(example.label, example.identity) for example in data.train] == [(0, "0"), (1, "1")]
-    assert data.train[0].texts == ("hide new secretions from the parental units ",)
-    assert data.test["test"] == [Example(("uneasy mishmash of styles .",), None, "0")]
-
-
-def test_mrpc_begins_with_a_byte_order_mark(glue):
-    assert (glue / "MRPC/train.tsv").read_bytes().startswith(b"\xef\xbb\xbfQuality")
-    data = read("MRPC", glue)
-    assert data.train[0] == Example(
-        ('Amrozi said "the witness lied.', "He called it a lie."), 1, "0"
-    )
-    assert data.test["test"] == [Example(("Stocks rose.", "Stocks fell."), None, "0")]
-
-
-def test_sts_b_has_numbers(glue):
-    data = read("STS-B", glue)
-    assert [example.label for example in data.train] == [5.0, 0.8]
-    assert data.development["dev"] == [Example(PAIR, 1.25, "0")]
-    assert data.test["test"][0].texts == ("A girl.", "A boy.")
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [("CoLA", [1, 0, 1]), ("MRPC", [1, 0]), ("STS-B", [5.0, 0.8]), ("RTE", [1, 0])],
+)
+def test_training_examples_are_texts_labels_and_numbers_of_rows(glue, name, labels):
+    data = read(name, glue)
+    rows = zip(EXPECTED[name], labels, strict=True)
+    assert data.train == [Example(texts, label, str(n)) for n, (texts, label) in enumerate(rows)]
+    assert [example.label for example in data.test["test"]] == [None]
 
 
 def test_broken_rows_of_qqp_are_left_out_counted_and_shown(glue):
@@ -94,17 +85,6 @@ def test_pairs_that_mnlis_annotators_did_not_agree_on_are_left_out(glue):
     assert [note for note in data.notes if "1 rows with label '-' left out" in note]
 
 
-@pytest.mark.parametrize(("name", "labels"), [("QNLI", [0, 1]), ("RTE", [1, 0]), ("WNLI", [1, 0])])
-def test_pairs_with_an_index(glue, name, labels):
-    data = read(name, glue)
-    rows = SMALL_GLUE[f"{name}/train.tsv"][1:]
-    assert data.train == [
-        Example((first, second), label, index)
-        for (index, first, second, _), label in zip(rows, labels, strict=True)
-    ]
-    assert data.test["test"][0].label is None
-
-
 def test_test_files_can_be_missing(glue):
     for file in [*glue.rglob("*test*.tsv"), glue / "diagnostic/diagnostic.tsv"]:
         file.unlink()
@@ -129,11 +109,6 @@ def test_a_zero_byte_and_a_missing_end_of_the_last_line_are_no_reason_to_stop(gl
 def test_folders_are_found_in_the_spellings_in_use(glue):
     (glue / "SST-2").rename(glue / "sst2")
     assert len(read("SST-2", glue).train) == 2
-
-
-def test_a_folder_that_does_not_exist_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="'.*/nowhere' cannot be read: No such file.*CoLA/"):
-        read("CoLA", tmp_path / "nowhere")
 
 
 def test_what_is_missing_is_answered_with_what_is_there(glue):

@@ -51,13 +51,6 @@ def test_rows_of_similar_length_meet_but_not_the_same_ones_in_every_epoch():
     assert not neighbours[0] & neighbours[1]
 
 
-def test_the_batches_do_not_come_in_the_order_of_their_lengths():
-    lengths = some_lengths(2000)
-    longest = [lengths[batch].max() for batch in training_batches(lengths, 20, seed=0, epoch=0)]
-    rank = numpy.corrcoef(numpy.arange(len(longest)), longest)[0, 1]
-    assert abs(rank) < 0.3
-
-
 def test_a_batch_is_its_rows_padded_to_a_multiple_of_eight_but_not_beyond_the_longest_row():
     rows = [[2, 7, 3], [2, *range(10, 20), 3], [2, 3]]
     ids, lengths = TokenRows(rows, pad=9, longest=14).batch(numpy.array([1, 0]))

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from finetune.training.model import TaskModel
 from finetune.training.train import build_task_model
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
-from tests.finetune.fine_tuning_case import model_settings, protocol, tiny_pretrained
+from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
 
 
 def build(pretrained, **changes):
@@ -29,14 +28,6 @@ def test_a_row_alone_has_the_logits_that_it_has_in_a_padded_batch(positions, nor
     torch.testing.assert_close(together[2:3], alone, atol=1e-5, rtol=1e-5)
     batch[2, 6:] = 1
     torch.testing.assert_close(model(batch, lengths), together, atol=1e-6, rtol=0)
-
-
-def test_the_position_bias_has_the_length_of_the_rows():
-    model, seen = build(tiny_pretrained(positions="tupe-r")), []
-    attention_bias = model.encoder.positions.attention_bias
-    model.encoder.positions.attention_bias = lambda n: seen.append(n) or attention_bias(n)
-    model(torch.full((2, 16), 5), torch.tensor([16, 9], dtype=torch.int32))
-    assert seen == [16]
 
 
 def test_the_head_is_tanh_between_two_linear_maps_of_cls():
@@ -62,14 +53,6 @@ def test_the_head_computes_in_fp32_where_the_encoder_computes_in_bf16():
         expected = model.classifier.output(torch.tanh(model.classifier.dense(x)))
     assert torch.equal(logits, expected)
     assert len(logits.unique()) == 200
-
-
-def test_the_head_begins_as_pytorch_initialises():
-    torch.manual_seed(0)
-    model = TaskModel(model_settings(width=64, num_heads=2), 2)
-    bound = 64**-0.5
-    assert 0.9 * bound < model.classifier.dense.weight.abs().max() <= bound
-    assert model.classifier.dense.bias.abs().max() > 0
 
 
 def test_the_encoder_is_the_pre_trained_one_and_every_block_runs_in_training():
