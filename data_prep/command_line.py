@@ -40,6 +40,7 @@ HABITS = {
     "max_grad_norm": ("--optimizer.max_gradient_norm", "--max_gradient_norm"),
     "model_name_or_path": ("--initial_weights",),
     "seed": ("--seeds",),
+    "workers": ("--at-once",),
     "no_lowercase": ("--data.lowercase",),
     "cased": ("--data.lowercase",),
 }

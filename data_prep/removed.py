@@ -45,6 +45,7 @@ REMOVED = {
     "electra.generator_layers": Removed("remove it: both networks have as many", 1.0),
     "electra.generator_weight": Removed("remove it: it is 1", 1.0),
     "electra.discriminator_weight": Removed("remove it: it is 50", 50.0),
+    "retry-failed": Removed("leave it out: the same command repeats what failed"),
     "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
 }
 

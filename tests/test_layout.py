@@ -38,6 +38,7 @@ LEVELS = {
         {"engine", "convert", "launching"},
         {"stability", "analysis"},
         {"train"},
+        {"sweeps"},
         {"commands"},
         {"__main__"},
     ],

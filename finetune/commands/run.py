@@ -19,16 +19,21 @@ from pydantic import ValidationError
 from data_prep.command_line import given_settings
 from data_prep.files.program import shell_command
 from finetune.protocol import Protocol, load_protocol
-from finetune.results.sweep_record import DEFAULT_KEEP, Keep, SweepRecord, read_sweep_record
+from finetune.results.sweep_record import (
+    DEFAULT_KEEP,
+    Keep,
+    ModelRef,
+    SweepRecord,
+    read_sweep_record,
+)
 from finetune.sweep.folder import (
     default_folder,
-    grown,
-    locked,
+    merged,
     record_of,
     refuse_other_content,
     save_sweep_record,
 )
-from finetune.sweep.references import NEWEST, ModelRef, TaskRef, read_model_refs
+from finetune.sweep.references import NEWEST, TaskRef, read_model_refs
 from finetune.sweep.sweep import Sweep, describe_sweep, report, run_sweep, trials_of
 from finetune.tasks.catalog import SUITES, known_tasks
 from finetune.tasks.custom import OwnTask
@@ -37,6 +42,7 @@ from finetune.tasks.tables import FORMATS
 from finetune.tasks.task import TaskData
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.settings import explain
+from pretrain.sweeps.folder import locked
 
 # Settings of a protocol that are options of the command line.
 CHANGEABLE = [name for name in Protocol.model_fields if name not in ("name", "epochs_of")]
@@ -93,7 +99,7 @@ def _add_sweep(group: Any) -> None:
     )
     group.add_argument("--to", type=Path, metavar="FOLDER", help="default: RUN/finetune/PROTOCOL")
     group.add_argument(
-        "--workers", type=int, metavar="N", help="trials at once; default: one per GPU or CPU core"
+        "--at-once", type=int, metavar="N", help="trials at once; default: one per GPU or CPU core"
     )
     group.add_argument(
         "--keep",
@@ -104,7 +110,6 @@ def _add_sweep(group: Any) -> None:
     group.add_argument(
         "--predict-test", action="store_true", help="write predictions of the test sets"
     )
-    group.add_argument("--retry-failed", action="store_true", help="run failed trials again")
     group.add_argument("--dry-run", action="store_true", help="print what would run")
 
 
@@ -137,8 +142,8 @@ def main(arguments: argparse.Namespace) -> None:
         print(describe_sweep(sweep))
         return
     with locked(sweep.folder):
-        save_sweep_record(sweep.folder, _merged(record, sweep.folder), sweep.data)
-        report(sweep, has_failed=run_sweep(sweep, arguments.workers))
+        save_sweep_record(sweep.folder, record, sweep.data)
+        report(sweep, has_failed=run_sweep(sweep, arguments.at_once))
 
 
 def _refuse_wrong_options(arguments: argparse.Namespace) -> None:
@@ -147,8 +152,8 @@ def _refuse_wrong_options(arguments: argparse.Namespace) -> None:
             "no model: give a run folder, a checkpoint, an export or a BERT, and a task, such as: "
             + shell_command("finetune", "run", "runs/NAME", "--tasks", "all", "--glue", "FOLDER")
         )
-    if arguments.workers is not None and arguments.workers < 1:
-        raise ConfigError(f"--workers {arguments.workers}: give 1 or more")
+    if arguments.at_once is not None and arguments.at_once < 1:
+        raise ConfigError(f"--at-once {arguments.at_once}: give 1 or more")
 
 
 def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
@@ -167,7 +172,11 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
         recorded=before.models if before else (),
     )
     data = {task.name: task.load() for task in tasks}
-    _refuse_single_texts(protocol, data)
+    for name, found in data.items():
+        if name in protocol.both_orders and len(found.train[0].texts) != 2:
+            raise ConfigError(
+                f"both_orders names {name}, whose examples are single texts; name tasks of pairs"
+            )
     predicts_test = arguments.predict_test or arguments.test is not None
     _print_notes(models, data, predicts_test=predicts_test)
     record = record_of(models, data, protocol, predicts_test=predicts_test, keep=arguments.keep)
@@ -177,37 +186,22 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
         trials_of(models, tasks, protocol),
         data,
         predicts_test=predicts_test,
-        retries_failed=arguments.retry_failed,
-        keep=_merged(record, folder).keep or DEFAULT_KEEP,
+        keep=merged(record, folder).keep or DEFAULT_KEEP,
     )
     return sweep, record
 
 
 def _print_notes(
-    models: Sequence[ModelRef], data: Mapping[str, TaskData], *, predicts_test: bool
+    models: Mapping[ModelRef, Sequence[str]], data: Mapping[str, TaskData], *, predicts_test: bool
 ) -> None:
     notes = [(name, note) for name, found in data.items() for note in found.notes]
     if predicts_test:
         notes += [(name, "no test file") for name, found in data.items() if not found.test]
     # How models of other programs differ here matters where texts come in pairs.
     if any(len(found.task.texts) == 2 for found in data.values()):
-        notes += [(model.describe(), note) for model in models for note in model.notes]
+        notes += [(model.describe(), note) for model in models for note in models[model]]
     for name, note in notes:
         print(f"{name}: {note}", file=sys.stderr)
-
-
-def _refuse_single_texts(protocol: Protocol, data: Mapping[str, TaskData]) -> None:
-    for name, found in data.items():
-        if name in protocol.both_orders and len(found.train[0].texts) != 2:
-            raise ConfigError(
-                f"both_orders names {name}, whose examples are single texts; name tasks of pairs"
-            )
-
-
-def _merged(record: SweepRecord, folder: Path) -> SweepRecord:
-    """Return the record of this request and the earlier ones in the folder."""
-    before = read_sweep_record(folder)
-    return record if before is None else grown(before, record, folder)
 
 
 def read_protocol(arguments: argparse.Namespace) -> Protocol:
@@ -246,9 +240,10 @@ def read_tasks(arguments: argparse.Namespace) -> list[TaskRef]:
     places = {name: value for name, value in given.items() if name in SUITES}
     if arguments.tasks is not None:
         if own:
+            option = "text" if "texts" in own else next(iter(own))
             raise ConfigError(
-                f"--{_option(next(iter(own)))} belongs to a task of your own, --tasks to a suite; "
-                "give one command for each"
+                f"--{option} belongs to a task of your own, --tasks to a suite; give one command "
+                "for each"
             )
         return _suite_tasks(arguments.tasks, places)
     if "train" not in own:
@@ -275,7 +270,3 @@ def _suite_tasks(names: Sequence[str], places: Mapping[str, str]) -> list[TaskRe
     wanted = list(suite.tasks) if "all" in names else names
     tasks = dict.fromkeys(suite.named(name) for name in wanted)
     return [TaskRef(task, place, suite) for task in tasks]
-
-
-def _option(field: str) -> str:
-    return "text" if field == "texts" else field

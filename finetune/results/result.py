@@ -23,7 +23,6 @@ from pydantic import (
 )
 
 from data_prep.files.atomic import save_text
-from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
 from pretrain.config.errors import ConfigError
@@ -106,23 +105,8 @@ def predictions_file(folder: Path, split: str) -> Path:
     return folder / f"predictions_{split}.json"
 
 
-def read_results(folder: Path) -> dict[Path, TrialResult]:
-    """Return all results below a folder by the folders of their trials, in the order of paths.
-
-    Raises:
-        ConfigError: there is none, or one is damaged.
-    """
-    results = results_of(folder.rglob(RESULTS_OF_CELL))
-    if not results:
-        raise ConfigError(
-            f"{folder} holds no result of fine-tuning; fine-tune first with: "
-            f"{shell_command('finetune', 'run', 'RUN')}"
-        )
-    return results
-
-
 def results_of(files: Iterable[Path]) -> dict[Path, TrialResult]:
-    """Return the results in files of that kind by the folders of their trials.
+    """Return the results in files by the folders of their trials, in the order of paths.
 
     Raises:
         ConfigError: one is damaged.

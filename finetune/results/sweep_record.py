@@ -19,21 +19,30 @@ DEFAULT_KEEP: Keep = "best"
 REPEAT = "remove it, and repeat the command of this sweep, which writes it again"
 
 
-class ModelRecord(BaseModel):
-    """A model that was requested."""
+class ModelRef(BaseModel):
+    """A model of a sweep: one checkpoint, export or external model."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     model: str  # its name in tables
-    source: str
-    step: int | None = Field(ge=0)
-    pretrained: bool
+    source: str  # its place; that of a run is one of its checkpoints
+    step: int | None = Field(ge=0)  # of pre-training
+    pretrained: bool  # False: only its shape and its tokenizer are used
     digest: str  # of the weights; without pre-training, of shape and tokenizer
 
     @property
     def folder_name(self) -> str:
-        """Return the name of its folder in a sweep."""
-        return model_folder(self.model, self.step, pretrained=self.pretrained)
+        """Return the name of its folder in a sweep; it contains no path separators."""
+        extra = "" if self.step is None else f" step_{self.step:08d}"
+        if not self.pretrained:
+            extra = f" {WITHOUT_PRETRAINING}"
+        return re.sub(r"^\.+|[^\w.-]+", "-", self.model + extra)
+
+    def describe(self) -> str:
+        """Return its name in messages."""
+        if not self.pretrained:
+            return f"{self.model} {WITHOUT_PRETRAINING}"
+        return self.model if self.step is None else f"{self.model} step {self.step:,}"
 
 
 class SweepRecord(BaseModel):
@@ -45,7 +54,7 @@ class SweepRecord(BaseModel):
     tasks: list[str]
     learning_rates: list[float]
     seeds: list[int]
-    models: list[ModelRecord]
+    models: list[ModelRef]
     data: dict[str, str]  # digest of the labelled examples by task
     metrics: dict[str, str] = {}  # the main one by task; none: the first of its results
     # Digest of each test split by `split_title`, if predictions were requested; older folders hold
@@ -64,14 +73,6 @@ def other_examples(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
         for task in old
         if task in new and any(map(operator.ne, old[task].split("-"), new[task].split("-")))
     ]
-
-
-def model_folder(name: str, step: int | None, *, pretrained: bool) -> str:
-    """Return the name of the folder of a model in a sweep; it contains no path separators."""
-    extra = "" if step is None else f" step_{step:08d}"
-    if not pretrained:
-        extra = f" {WITHOUT_PRETRAINING}"
-    return re.sub(r"^\.+|[^\w.-]+", "-", name + extra)
 
 
 def read_sweep_record(folder: Path) -> SweepRecord | None:

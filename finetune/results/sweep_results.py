@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from data_prep.files.program import shell_command
 from finetune.results.result import (
     MAJORITY_FILE,
     RESULTS_OF_CELL,
     SWEEP_FILE,
     Scores,
     TrialResult,
-    read_results,
     results_of,
 )
 from finetune.results.sweep_record import (
-    ModelRecord,
+    ModelRef,
     SweepRecord,
     changed_settings,
     other_examples,
@@ -69,14 +69,29 @@ def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
     found = {file.parent: read_sweep_record(file.parent) for file in _files(folders, SWEEP_FILE)}
     sweeps = {folder: record for folder, record in found.items() if record is not None}
     _refuse_differences(sweeps)
-    requested = {folder: _requested(record) for folder, record in sweeps.items()}
+    requested = {
+        folder: Requested(
+            [_row_of_record(model) for model in record.models],
+            *(record.tasks, record.learning_rates, record.seeds),
+        )
+        for folder, record in sweeps.items()
+    }
     metrics = {task: name for record in sweeps.values() for task, name in record.metrics.items()}
     trials: dict[tuple[TableRow, str, float, int], EndedTrial] = {}
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
-        for place, result in read_results(folder).items():
+        results = results_of(folder.rglob(RESULTS_OF_CELL))
+        if not results:
+            raise ConfigError(
+                f"{folder} holds no result of fine-tuning; fine-tune first with: "
+                f"{shell_command('finetune', 'run', 'RUN')}"
+            )
+        for place, result in results.items():
             row = _row_of(result, requested.get(place.parents[3]))
             _add(trials, _ended(place, result, row, metrics))
-    majority = _read_majority(folders, metrics)
+    majority: dict[str, Scores] = {}  # of each task the first: other examples are refused
+    for file in _files(folders, MAJORITY_FILE):
+        for task, stored in read_majority(file.parent).items():
+            majority.setdefault(task, with_main_first(stored, metrics.get(task), file))
     return SweepResults(list(trials.values()), list(requested.values()), majority)
 
 
@@ -102,12 +117,7 @@ def _ended(
     return EndedTrial(place, row, result.model_copy(update={"scores": scores}))
 
 
-def _requested(record: SweepRecord) -> Requested:
-    rows = [_row_of_record(model) for model in record.models]
-    return Requested(rows, record.tasks, record.learning_rates, record.seeds)
-
-
-def _row_of_record(model: ModelRecord) -> TableRow:
+def _row_of_record(model: ModelRef) -> TableRow:
     return TableRow(model.model, _origin(model.source), model.step, model.pretrained)
 
 
@@ -196,12 +206,3 @@ def _files(folders: Sequence[Path], name: str) -> list[Path]:
     """Return all files of this name, each one once."""
     found = [file for folder in folders for file in sorted(folder.resolve().rglob(name))]
     return list(dict.fromkeys(found))
-
-
-def _read_majority(folders: Sequence[Path], metrics: Mapping[str, str]) -> dict[str, Scores]:
-    """Return the scores of all folders, of each task the first; other examples are refused."""
-    scores: dict[str, Scores] = {}
-    for file in _files(folders, MAJORITY_FILE):
-        for task, stored in read_majority(file.parent).items():
-            scores.setdefault(task, with_main_first(stored, metrics.get(task), file))
-    return scores

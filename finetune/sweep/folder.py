@@ -1,16 +1,12 @@
-"""The folder of a sweep: the record of what was requested, and the lock of the running process.
+"""The record of what was requested of a sweep, in its folder.
 
 A sweep may grow: tasks, models, learning rates and seeds are added to the existing ones. The main
 metric of a task may change. Nothing else of it may, or its results could not be compared.
 """
 
-import errno
-import fcntl
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from data_prep.files.atomic import save_text
 from finetune.models.kept_model import is_model
@@ -18,24 +14,22 @@ from finetune.protocol import GROWING, Protocol
 from finetune.results.result import MAJORITY_FILE, SWEEP_FILE
 from finetune.results.sweep_record import (
     Keep,
-    ModelRecord,
+    ModelRef,
     SweepRecord,
     changed_settings,
     other_examples,
     read_majority,
+    read_sweep_record,
 )
 from finetune.results.sweep_results import run_of
-from finetune.sweep.references import ModelRef
 from finetune.tasks.task import TaskData
 from finetune.training.metrics import majority_scores
 from pretrain.config.errors import ConfigError
-
-LOCK_FILE = "grid.lock"
-Item = TypeVar("Item")
+from pretrain.sweeps.folder import LOCK_FILE
 
 
 def record_of(
-    models: Sequence[ModelRef],
+    models: Iterable[ModelRef],
     data: Mapping[str, TaskData],
     protocol: Protocol,
     *,
@@ -48,16 +42,7 @@ def record_of(
         tasks=list(data),
         learning_rates=sorted(protocol.learning_rates),
         seeds=list(range(protocol.seeds)),
-        models=[
-            ModelRecord(
-                model=model.name,
-                source=model.place,
-                step=model.step,
-                pretrained=model.pretrained,
-                digest=model.digest,
-            )
-            for model in models
-        ],
+        models=list(models),
         data={name: found.labelled_digest for name, found in data.items()},
         metrics={name: found.task.metrics[0] for name, found in data.items()},
         test={
@@ -70,12 +55,15 @@ def record_of(
     )
 
 
-def grown(before: SweepRecord, now: SweepRecord, folder: Path) -> SweepRecord:
-    """Return the record of two requests for the same folder together.
+def merged(now: SweepRecord, folder: Path) -> SweepRecord:
+    """Return the record of a request and of the earlier ones for its folder.
 
     Raises:
         ConfigError: the protocol, a model or the data of a task differ; names the difference.
     """
+    before = read_sweep_record(folder)
+    if before is None:
+        return now
     changed = [
         *changed_settings(before, now),
         *other_examples(before.data, now.data),
@@ -96,9 +84,9 @@ def grown(before: SweepRecord, now: SweepRecord, folder: Path) -> SweepRecord:
             )
     return SweepRecord(
         protocol=now.protocol,
-        tasks=_union(before.tasks, now.tasks),
-        learning_rates=sorted(_union(before.learning_rates, now.learning_rates)),
-        seeds=sorted(_union(before.seeds, now.seeds)),
+        tasks=list(dict.fromkeys([*before.tasks, *now.tasks])),
+        learning_rates=sorted({*before.learning_rates, *now.learning_rates}),
+        seeds=sorted({*before.seeds, *now.seeds}),
         models=list(models.values()),
         data={**before.data, **now.data},
         metrics={**before.metrics, **now.metrics},
@@ -108,11 +96,12 @@ def grown(before: SweepRecord, now: SweepRecord, folder: Path) -> SweepRecord:
 
 
 def save_sweep_record(folder: Path, record: SweepRecord, data: Mapping[str, TaskData]) -> None:
-    """Write grid.json, and the majority-class scores of the tasks that are new in it."""
+    """Write grid.json, and the majority-class scores of the tasks, with those that are there."""
+    together = merged(record, folder)
     scores = read_majority(folder)
     scores |= {name: majority_scores(found) for name, found in data.items()}
     save_text(folder / MAJORITY_FILE, json.dumps(scores, indent=1) + "\n")
-    save_text(folder / SWEEP_FILE, record.model_dump_json(indent=1) + "\n")
+    save_text(folder / SWEEP_FILE, together.model_dump_json(indent=1) + "\n")
 
 
 def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
@@ -145,41 +134,3 @@ def refuse_other_content(folder: Path) -> None:
         raise ConfigError(
             f"{folder} holds {other[0]} and no sweep; choose a new or empty folder (--to FOLDER)"
         )
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Make a folder and lock it against other sweeps; the lock ends with this process.
-
-    Raises:
-        ConfigError: another process holds the lock, the folder cannot be written, or the disk
-            becomes full.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK_FILE).open("w")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write into {folder}: {error.strerror}; choose another --to FOLDER"
-        ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another process is running a sweep in {folder}; wait for it, or choose another "
-                "--to FOLDER"
-            ) from None
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise ConfigError(
-                f"cannot write into {folder}: {error.strerror}; free some space, and repeat the "
-                "command with --retry-failed"
-            ) from None
-
-
-def _union(first: Sequence[Item], second: Sequence[Item]) -> list[Item]:
-    return list(dict.fromkeys([*first, *second]))

@@ -1,4 +1,4 @@
-"""The progress of a sweep: one bar over all trials, or lines if there is no terminal."""
+"""The progress of a sweep: one bar over all trials, or a line for each if there is no terminal."""
 
 import statistics
 import sys
@@ -11,8 +11,6 @@ from tqdm import tqdm
 from finetune.results.result import Scores, TrialResult
 from finetune.sweep.trial import Message, Remark, Scored, Trained, Trial
 
-LINE_SECONDS = 60  # between lines about running trials
-
 
 class SweepProgress:
     """Counts trained rows, and shows the newest scores."""
@@ -20,10 +18,8 @@ class SweepProgress:
     def __init__(self, rows: Mapping[Trial, int]) -> None:
         """Begin with the rows of each trial to be run, times its epochs."""
         self._left, self._total, self._over = dict(rows), len(rows), 0
-        self._running: dict[Trial, None] = {}
-        self._newest, self._remarks = "", set[str]()
+        self._remarks = set[str]()
         self._done, self._began = 0, time.monotonic()
-        self._line_at = self._began
         self._is_terminal = sys.stderr.isatty()
         self._bar: tqdm[Any] = tqdm(
             total=sum(self._left.values()),
@@ -41,10 +37,9 @@ class SweepProgress:
             self._left[trial] -= message.rows
             self._done += message.rows
             self._bar.update(message.rows)
-            self._running[trial] = None
         elif isinstance(message, Scored):
             scores = f"epoch {message.epoch}: {brief(message.scores)}"
-            self._newest = f" | {trial.task.name} {scores}"
+            self._bar.set_postfix_str(f"{trial.task.name} {scores}", refresh=False)
         elif isinstance(message, Remark):
             line = f"{trial.task.name}: {message.text}"
             if line not in self._remarks:  # each trial of the task sends it
@@ -52,10 +47,6 @@ class SweepProgress:
             self._remarks.add(line)
         else:
             self._end(trial, message)
-        tasks = ", ".join(dict.fromkeys(running.task.name for running in self._running))
-        self._bar.set_postfix_str(tasks + self._newest, refresh=False)
-        if tasks and time.monotonic() - self._line_at > LINE_SECONDS:
-            self._print(tasks + self._newest)
 
     def close(self) -> None:
         """Close the bar and leave it on the screen."""
@@ -63,31 +54,18 @@ class SweepProgress:
 
     def _end(self, trial: Trial, result: TrialResult) -> None:
         # The rest of a trial that ended early is not trained: it leaves the total.
-        unneeded = self._left.pop(trial)
-        self._bar.total = (self._bar.total or 0) - unneeded
-        self._running.pop(trial, None)
+        self._bar.total = (self._bar.total or 0) - self._left.pop(trial)
         self._over += 1
         self._bar.set_description_str(self._count(), refresh=False)
-        if result.status == "finished":
-            ending = brief(result.scores) + (f" ({result.reason})" if result.reason else "")
-        else:
-            ending = f"{result.status}: {result.reason}"
-        line = f"{trial.describe()}: {ending}"
+        ending = [brief(result.scores) if result.scores else result.status, result.reason]
+        line = f"{trial.describe()}: {': '.join(filter(None, ending))}"
         if not self._is_terminal:
-            self._print(f"{line}, {result.seconds:.0f} s")
+            left, elapsed = sum(self._left.values()), time.monotonic() - self._began
+            time_left = tqdm.format_interval(elapsed * left / max(1, self._done))
+            line = f"[{self._count()}, {time_left} left] {line}, {result.seconds:.0f} s"
+            print(line, file=sys.stderr, flush=True)
         elif result.status != "finished" or result.reason:
             self._bar.write(line, file=sys.stderr)
-
-    def _print(self, line: str) -> None:
-        """Print a line, unless the bar shows it."""
-        if self._is_terminal:
-            return
-        left, elapsed = sum(self._left.values()), time.monotonic() - self._began
-        time_left = ""
-        if left and self._done:
-            time_left = f", {tqdm.format_interval(elapsed * left / self._done)} left"
-        print(f"[{self._count()}{time_left}] {line}", file=sys.stderr, flush=True)
-        self._line_at = time.monotonic()
 
     def _count(self) -> str:
         return f"{self._over}/{self._total} trials"

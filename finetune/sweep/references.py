@@ -3,15 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from data_prep.files.program import shell_command
-from finetune.models.kept_model import (
-    as_pretrained,
-    is_model,
-)
-from finetune.results.sweep_record import WITHOUT_PRETRAINING, ModelRecord, model_folder
+from finetune.models.kept_model import as_pretrained, is_model
+from finetune.results.sweep_record import ModelRef
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
@@ -25,43 +22,6 @@ from pretrain.convert.pretrained import (
 )
 
 NEWEST, ALL = "newest", "all"
-
-
-@dataclass(frozen=True)
-class ModelRef:
-    """A model to fine-tune; `load` reads its weights."""
-
-    place: str  # one checkpoint, export or external model: the newest one of a run changes
-    name: str
-    step: int | None  # of pre-training
-    pretrained: bool  # False: only its shape and its tokenizer are used
-    digest: str  # of the weights: identifies the model after its folder was moved
-    notes: tuple[str, ...] = field(default=(), compare=False)  # see `Pretrained`
-
-    @property
-    def folder_name(self) -> str:
-        """Return the name of its folder in a sweep."""
-        return model_folder(self.name, self.step, pretrained=self.pretrained)
-
-    def describe(self) -> str:
-        """Return its name in messages."""
-        if not self.pretrained:
-            return f"{self.name} {WITHOUT_PRETRAINING}"
-        return self.name if self.step is None else f"{self.name} step {self.step:,}"
-
-    def load(self) -> Pretrained:
-        """Load the model.
-
-        Raises:
-            ConfigError: it does not exist any more, or has other weights.
-        """
-        found = _load(self.place)
-        if self.digest != _digest(found, pretrained=self.pretrained):
-            raise ConfigError(
-                f"{self.place} has changed since this sweep was started; restore it, or choose "
-                "another folder (--to FOLDER)"
-            )
-        return found
 
 
 @dataclass(frozen=True)
@@ -90,17 +50,32 @@ class TaskRef:
         return read_task(self.suite, self.task, self.place)
 
 
+def load_model(model: ModelRef) -> Pretrained:
+    """Load a model.
+
+    Raises:
+        ConfigError: it does not exist any more, or has other weights.
+    """
+    found = _load(model.source)
+    if model.digest != _digest(found, pretrained=model.pretrained):
+        raise ConfigError(
+            f"{model.source} has changed since this sweep was started; restore it, or choose "
+            "another folder (--to FOLDER)"
+        )
+    return found
+
+
 def read_model_refs(
     places: Sequence[str],
     checkpoints: Sequence[str],
     *,
     from_scratch: bool,
-    recorded: Sequence[ModelRecord] = (),
-) -> list[ModelRef]:
-    """Find the models and load each once, so that damage is found before the start.
+    recorded: Sequence[ModelRef] = (),
+) -> dict[ModelRef, tuple[str, ...]]:
+    """Find the models and load each once; return them with notes on them, see `Pretrained`.
 
     Runs of one name, such as the seeds of an arm, go by the names of their folders; recorded models
-    by the names that they have.
+    by the names that they have: under another one their trials would be repeated.
 
     Args:
         places: as `load_pretrained` takes them, or folders of fine-tuned models.
@@ -113,43 +88,45 @@ def read_model_refs(
         ShardError: the tokenizer of a run is damaged.
     """
     found = {
-        place: [
-            model
+        place: {
+            _ref(loaded, pretrained=pretrained): loaded.notes if pretrained else ()
             for checkpoint in _selected(place, checkpoints)
-            for model in _models_in(place, checkpoint, from_scratch=from_scratch)
-        ]
+            for loaded in [_load(place, checkpoint)]
+            for pretrained in ((True, False) if from_scratch else (True,))
+        }
         for place in places
     }
-    names = Counter(name for refs in found.values() for name in {model.name for model in refs})
+    names = Counter(name for refs in found.values() for name in {ref.model for ref in refs})
+    names_of: dict[tuple[str, int | None, bool], list[str]] = {}
+    for model in recorded:
+        names_of.setdefault((model.digest, model.step, model.pretrained), []).append(model.model)
     models: dict[str, ModelRef] = {}
+    notes: dict[ModelRef, tuple[str, ...]] = {}
     for place, refs in found.items():
-        for ref in refs:
-            is_repeated = names[ref.name] > 1 and (Path(place) / RUN_FILE).is_file()
-            name = Path(place).resolve().name if is_repeated else ref.name
-            model = replace(ref, name=_recorded_name(ref, recorded, name))
+        for ref, remarks in refs.items():
+            is_repeated = names[ref.model] > 1 and (Path(place) / RUN_FILE).is_file()
+            name = Path(place).resolve().name if is_repeated else ref.model
+            known = names_of.get((ref.digest, ref.step, ref.pretrained), [name])
+            model = ref.model_copy(update={"model": name if name in known else known[0]})
             other = models.setdefault(model.folder_name, model)
             if other.digest != model.digest:
                 raise ConfigError(
-                    f"{other.place} and {model.place} have the same name {model.name!r}: "
+                    f"{other.source} and {model.source} have the same name {model.model!r}: "
                     "fine-tune them separately, each into its own folder, and give both "
                     f"folders to {shell_command('finetune', 'table')}"
                 )
-    return list(models.values())
+            notes.setdefault(other, remarks)
+    return notes
 
 
-def _recorded_name(ref: ModelRef, recorded: Sequence[ModelRecord], name: str) -> str:
-    """Return the name of a model in its sweep, whose trials would be repeated under another.
-
-    Args:
-        ref: to be named.
-        recorded: models of the sweep.
-        name: of a new one; of one that is there under several names, this one if it is among them.
-    """
-    same = (ref.digest, ref.step, ref.pretrained)
-    names = [
-        model.model for model in recorded if (model.digest, model.step, model.pretrained) == same
-    ]
-    return name if name in names else next(iter(names), name)
+def _ref(found: Pretrained, *, pretrained: bool) -> ModelRef:
+    return ModelRef(
+        model=found.name,
+        source=found.place,
+        step=found.step if pretrained else None,
+        pretrained=pretrained,
+        digest=_digest(found, pretrained=pretrained),
+    )
 
 
 def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:
@@ -161,21 +138,6 @@ def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:
         else:
             selected.append(None if word == NEWEST else word)
     return selected
-
-
-def _models_in(place: str, checkpoint: str | None, *, from_scratch: bool) -> list[ModelRef]:
-    found = _load(place, checkpoint)
-    return [
-        ModelRef(
-            found.place,
-            found.name,
-            found.step if pretrained else None,
-            pretrained,
-            _digest(found, pretrained=pretrained),
-            found.notes if pretrained else (),
-        )
-        for pretrained in ((True, False) if from_scratch else (True,))
-    ]
 
 
 def _load(place: str, checkpoint: str | None = None) -> Pretrained:

@@ -1,10 +1,13 @@
 """A sweep: all trials of one command, which of them are missing, and how they are run."""
 
+import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from tabulate import tabulate
@@ -14,20 +17,27 @@ from data_prep.files.workers import cpu_count, threads_each
 from finetune.models.kept_model import MODEL_FOLDER, has_model
 from finetune.protocol import Protocol
 from finetune.report.page import print_table
-from finetune.results.result import TrialResult, read_result
-from finetune.results.sweep_record import Keep
+from finetune.results.result import TrialResult, save_result
+from finetune.results.sweep_record import Keep, ModelRef
 from finetune.sweep.keeping import chosen_trials, remove_others
 from finetune.sweep.progress import SweepProgress
-from finetune.sweep.references import ModelRef, TaskRef
-from finetune.sweep.trial import Trial, TrialOutput, is_over
-from finetune.sweep.workers import SweepContext, run_trials
+from finetune.sweep.references import TaskRef
+from finetune.sweep.trial import (
+    Context,
+    MeasuredStep,
+    Trial,
+    TrialRunner,
+    is_over,
+    result_of,
+)
 from finetune.tasks.task import TaskData
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
-from pretrain.reports.words import counted
+from pretrain.reports.words import amount, counted
+from pretrain.sweeps.pool import Worker, run_units
 
 
 def trials_of(
-    models: Sequence[ModelRef], tasks: Sequence[TaskRef], protocol: Protocol
+    models: Iterable[ModelRef], tasks: Sequence[TaskRef], protocol: Protocol
 ) -> list[Trial]:
     """Return all trials; those that share rows and weights are neighbours."""
     return [
@@ -48,12 +58,20 @@ class Sweep:
     trials: Sequence[Trial]
     data: Mapping[str, TaskData]  # by task
     predicts_test: bool
-    retries_failed: bool
     keep: Keep = "best"
 
     def missing(self) -> list[Trial]:
         """Return the trials that are still to be run."""
-        return [trial for trial in self.trials if not self._is_over(trial)]
+        return [
+            trial
+            for trial in self.trials
+            for splits in [self.data[trial.task.name].test if self.predicts_test else ()]
+            if not is_over(
+                self.folder / trial.folder,
+                test_splits=list(splits),
+                needs_model=self.keep == "all",
+            )
+        ]
 
     def rows(self, task: str) -> int:
         """Return the number of rows that a trial trains on, in all epochs."""
@@ -68,20 +86,18 @@ class Sweep:
         per_epoch = -(-self.rows_per_epoch(task) // self.protocol.batch)
         return per_epoch * self.protocol.epochs_on(task)
 
-    def _is_over(self, trial: Trial) -> bool:
-        splits = list(self.data[trial.task.name].test) if self.predicts_test else []
-        return is_over(
-            self.folder / trial.folder,
-            test_splits=splits,
-            retries_failed=self.retries_failed,
-            needs_model=self.keep == "all",
-        )
-
 
 def describe_sweep(sweep: Sweep) -> str:
     """Return what would be run, for a dry run."""
-    missing = [trial.task.name for trial in sweep.missing()]
-    rows = [_described(sweep, task, missing.count(task)) for task in sweep.data]
+    missing, every = (
+        Counter(trial.task.name for trial in trials) for trials in (sweep.missing(), sweep.trials)
+    )
+    epochs = sweep.protocol.epochs_on
+    rows = [
+        [task, sweep.rows_per_epoch(task), epochs(task), sweep.steps(task)]
+        + [every[task], every[task] - missing[task], missing[task]]
+        for task in sweep.data
+    ]
     names = ["task", "rows", "epochs", "steps per trial", "trials", "over", "to run"]
     protocol, models = sweep.protocol, dict.fromkeys(t.model.describe() for t in sweep.trials)
     rates = ", ".join(f"{rate:g}" for rate in protocol.learning_rates)
@@ -92,32 +108,27 @@ def describe_sweep(sweep: Sweep) -> str:
             "",
             f"models: {', '.join(models)}",
             f"protocol {protocol.name}: learning rates {rates}, {seeds}, batch {protocol.batch}",
-            f"to run: {len(missing):,} trials, {sum(map(sweep.steps, missing)):,} steps, "
-            f"{sum(map(sweep.rows, missing)):,} examples",
+            f"to run: {missing.total():,} trials, "
+            f"{sum(sweep.steps(task) * count for task, count in missing.items()):,} steps, "
+            f"{sum(sweep.rows(task) * count for task, count in missing.items()):,} examples",
             f"results: {sweep.folder}",
         ]
     )
 
 
-def _described(sweep: Sweep, task: str, to_run: int) -> list[str | int]:
-    count = sum(trial.task.name == task for trial in sweep.trials)
-    rows, epochs = sweep.rows_per_epoch(task), sweep.protocol.epochs_on(task)
-    return [task, rows, epochs, sweep.steps(task), count, count - to_run, to_run]
-
-
-def run_sweep(sweep: Sweep, num_workers: int | None) -> bool:
+def run_sweep(sweep: Sweep, at_once: int | None) -> bool:
     """Run the missing trials, show the progress, and keep the models that are to stay.
 
     Args:
         sweep: of the command.
-        num_workers: trials at once; None: one per GPU, or per core if there is no GPU.
+        at_once: number of trials; None: one per GPU, or per core if there is no GPU.
 
     Returns:
         Whether a trial failed.
 
     Raises:
         ConfigError: torch cannot use the GPUs of this machine.
-        KeyboardInterrupt: the user stopped it; printed is how to continue.
+        SystemExit: a signal asked to stop; printed is how to continue.
     """
     refuse_unusable_gpus()
     missing = sweep.missing()
@@ -132,55 +143,115 @@ def run_sweep(sweep: Sweep, num_workers: int | None) -> bool:
             # Now rather than at the end: the models of all trials may not fit on the disk.
             remove_others(sweep.folder, [trial])
 
-    has_failed = _run(sweep, missing, num_workers, ended)
+    has_failed = TrialsRunning(sweep, missing, ended).run(at_once)
     if sweep.keep == "best":
         # Chosen only now that there are more trials, or of a command that kept no models.
         chosen = chosen_trials(sweep.folder, sweep.trials)
         lacking = [trial for trial in chosen if not has_model(sweep.folder / trial.folder)]
-        has_failed |= _run(sweep, lacking, num_workers, lambda trial: None)
+        has_failed |= TrialsRunning(sweep, lacking, lambda trial: None).run(at_once)
         remove_others(sweep.folder, sweep.trials)
     return has_failed
 
 
-def _run(
-    sweep: Sweep,
-    trials: Sequence[Trial],
-    num_workers: int | None,
-    ended: Callable[[Trial], None],
-) -> bool:
-    """Run trials, show the progress, call `ended` with each; return whether one failed."""
-    if not trials:
-        return False
-    # By all trials, not the missing ones: results depend on the number of threads, which must not
-    # change when a sweep is continued.
-    devices, threads = divided(num_workers, len(sweep.trials))
-    digests = {name: (data.labelled_digest, data.test_digests) for name, data in sweep.data.items()}
-    output = TrialOutput(predicts_test=sweep.predicts_test, keeps_model=sweep.keep != "none")
-    context = SweepContext(sweep.folder, sweep.protocol, output, threads, digests)
-    progress = SweepProgress({trial: sweep.rows(trial.task.name) for trial in trials})
-    has_failed = False
-    try:
-        for trial, message in run_trials(trials, context, devices):
-            progress.receive(trial, message)
-            if isinstance(message, TrialResult):
-                has_failed |= message.status == "failed"
-                ended(trial)
-    except KeyboardInterrupt:
-        progress.close()
-        print(
-            f"Stopped; {len(sweep.missing()):,} of {len(sweep.trials):,} trials are left. "
-            "The same command continues.",
-            file=sys.stderr,
+class TrialsRunning:
+    """Trials of a sweep that are run now, their progress and their results."""
+
+    def __init__(
+        self, sweep: Sweep, trials: Sequence[Trial], on_end: Callable[[Trial], None]
+    ) -> None:
+        """Prepare; `on_end` is called with each trial that has a result."""
+        self._sweep, self._trials, self._on_end = sweep, trials, on_end
+        self._seconds: dict[str, float] = {}  # of a step, by task
+        self._results: dict[Trial, TrialResult] = {}
+        self._progress: SweepProgress | None = None
+
+    def run(self, at_once: int | None) -> bool:
+        """Say how long they take and run them; return whether one failed.
+
+        Raises:
+            SystemExit: a signal asked to stop; printed is how to continue.
+        """
+        sweep, trials = self._sweep, self._trials
+        if not trials:
+            return False
+        # By all trials, not the missing ones: results depend on the number of threads, which must
+        # not change when a sweep is continued.
+        devices, threads = divided(at_once, len(sweep.trials))
+        context = Context(
+            sweep.folder,
+            sweep.protocol,
+            sweep.predicts_test,
+            sweep.keep != "none",
+            threads,
+            {name: (data.labelled_digest, data.test_digests) for name, data in sweep.data.items()},
         )
-        raise
-    progress.close()
-    return has_failed
+        workers = [Worker(partial(TrialRunner, context, each), self._receive) for each in devices]
+        first = {trial.task.name: MeasuredStep(trial) for trial in reversed(trials)}
+        try:
+            run_units([*first.values()], workers, lambda u, worker: worker.job(u), lambda *_: None)
+            print(_duration(sweep, trials, self._seconds, len(workers)), file=sys.stderr)
+            self._progress = SweepProgress({t: sweep.rows(t.task.name) for t in trials})
+            run_units(trials, workers, lambda u, worker: worker.job(u), self._ended)
+        except SystemExit:
+            print(
+                f"Stopped; {len(sweep.missing()):,} of {len(sweep.trials):,} trials are left. "
+                "The same command continues.",
+                file=sys.stderr,
+            )
+            raise
+        finally:
+            if self._progress is not None:
+                self._progress.close()
+            for worker in workers:
+                worker.end()
+        return any(result.status == "failed" for result in self._results.values())
+
+    def _receive(self, unit: Trial | MeasuredStep, message: Any) -> None:
+        if isinstance(unit, MeasuredStep):
+            self._seconds[unit.trial.task.name] = message
+            return
+        assert self._progress is not None
+        self._progress.receive(unit, message)
+        if isinstance(message, TrialResult):
+            self._results[unit] = message
+
+    def _ended(self, trial: Trial, status: int | OSError, stopped: bool) -> None:
+        if trial not in self._results and not stopped:
+            reason = cause_of_death(status)
+            result = result_of(trial, self._sweep.protocol, "failed", reason=reason)
+            folder = self._sweep.folder / trial.folder
+            folder.mkdir(parents=True, exist_ok=True)  # it may have died before making it
+            save_result(folder, result)
+            self._receive(trial, result)
+        if trial in self._results:
+            self._on_end(trial)
 
 
-def divided(num_workers: int | None, num_trials: int) -> tuple[list[str], int]:
+def _duration(
+    sweep: Sweep, trials: Sequence[Trial], seconds: Mapping[str, float], at_once: int
+) -> str:
+    """Return how long trials train, from the seconds of one step of each task."""
+    lacking = {trial.task.name for trial in trials} - seconds.keys()
+    if lacking:  # their trials will say why
+        return f"a step could not be measured: {', '.join(sorted(lacking))}"
+    whole = sum(seconds[trial.task.name] * sweep.steps(trial.task.name) for trial in trials)
+    shared = amount(whole / min(at_once, len(trials)), "training_seconds")
+    return f"training takes about {shared}, scoring apart"
+
+
+def cause_of_death(status: int | OSError) -> str:
+    """Return why a trial ended without a result, from the status of its worker process."""
+    if isinstance(status, OSError) or status <= 128:
+        return f"the worker process ended with {status}"
+    name = signal.Signals(status - 128).name
+    memory = ", often for lack of memory: use fewer --at-once" if name == "SIGKILL" else ""
+    return f"the worker process was ended by {name}{memory}"
+
+
+def divided(at_once: int | None, num_trials: int) -> tuple[list[str], int]:
     """Return the device of each worker, and the number of threads of each."""
     num_gpus = torch.cuda.device_count()
-    count = min(num_workers or num_gpus or cpu_count(), num_trials)
+    count = min(at_once or num_gpus or cpu_count(), num_trials)
     devices = [f"cuda:{n % num_gpus}" if num_gpus else "cpu" for n in range(count)]
     return devices, threads_each(count)
 
@@ -189,10 +260,9 @@ def report(sweep: Sweep, *, has_failed: bool) -> None:
     """Print the table of the folder, its remarks and its place.
 
     Raises:
-        SystemExit: with status 1, a trial of this command failed, now (`has_failed`) or before.
+        SystemExit: with status 1, a trial failed.
     """
     print_table([sweep.folder], step="all")
-    results = [read_result(sweep.folder / trial.folder) for trial in sweep.trials]
     chosen = [] if sweep.keep == "none" else chosen_trials(sweep.folder, sweep.trials)
     places = {trial: sweep.folder / trial.folder for trial in chosen}
     kept = {trial: place / MODEL_FOLDER for trial, place in places.items() if has_model(place)}
@@ -202,7 +272,6 @@ def report(sweep: Sweep, *, has_failed: bool) -> None:
         place = next(iter(kept.values()))
         print(f"use it: {shell_command('finetune', 'predict', place)} FILE")
     print(f"results: {sweep.folder} | curves: {curves_command(sweep.folder)}")
-    has_failed |= any(result is not None and result.status == "failed" for result in results)
     if has_failed:
-        print("Repeat the command with --retry-failed to run failed trials again", file=sys.stderr)
+        print("The same command runs failed trials again", file=sys.stderr)
         raise SystemExit(1)

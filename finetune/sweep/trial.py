@@ -1,26 +1,34 @@
-"""One trial of a sweep: its folder, its run, and its result."""
+"""One trial of a sweep: its folder, its run in a worker, and its result."""
 
+import contextlib
+import json
 import shutil
+import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
 
 from data_prep.files.atomic import save_text
+from data_prep.shards.manifest import TokenizerRecord
 from finetune.models.kept_model import has_model, remove_model, save_model
 from finetune.protocol import Protocol
 from finetune.results.result import Scores, TrialResult, predictions_file, read_result, save_result
-from finetune.sweep.predictions import write_predictions
-from finetune.sweep.references import ModelRef, TaskRef
-from finetune.training.encoding import EncodedTask
+from finetune.results.sweep_record import ModelRef
+from finetune.sweep.references import TaskRef, load_model
+from finetune.tasks.task import Task, TaskData, TaskError
+from finetune.training.encoding import EncodedTask, encode_task
 from finetune.training.evaluation import attention_on, uses_bf16
-from finetune.training.train import Diverged, FineTuning, build_task_model
+from finetune.training.train import Diverged, FineTuning, Outcome, build_task_model
 from pretrain.convert.pretrained import Pretrained
+from pretrain.distributed.freed_memory import keep_freed_memory
 
 REPORT_SECONDS = 0.5
 CONSTANT = "it predicts the same for every example"
@@ -28,7 +36,7 @@ CONSTANT = "it predicts the same for every example"
 
 @dataclass(frozen=True)
 class Trial:
-    """A model, a task, a learning rate and a seed."""
+    """The unit of a sweep: a model, a task, a learning rate and a seed."""
 
     model: ModelRef
     task: TaskRef
@@ -51,6 +59,12 @@ class Trial:
         return f"{task} {model} lr {self.learning_rate:g} seed {self.seed}"
 
 
+class MeasuredStep(NamedTuple):
+    """Another unit: a step of a trial is timed, and its seconds are sent."""
+
+    trial: Trial
+
+
 class Trained(NamedTuple):
     """A running trial has trained on this many rows more."""
 
@@ -70,92 +84,213 @@ class Remark(NamedTuple):
     text: str
 
 
-class TrialOutput(NamedTuple):
-    """What a trial leaves besides its scores."""
-
-    predicts_test: bool  # predictions of the test splits
-    keeps_model: bool  # its model
-
-
 Message = Trained | Scored | Remark | TrialResult
-Send = Callable[[Message], None]
-Load = Callable[[Trial], tuple[Pretrained, EncodedTask]]
+Send = Callable[[Message | float], None]
 
 
-def is_over(
-    folder: Path,
-    *,
-    test_splits: Sequence[str] = (),
-    retries_failed: bool = False,
-    needs_model: bool = False,
-) -> bool:
-    """Return whether a trial need not be run.
+@dataclass(frozen=True)
+class Context:
+    """What all trials of a sweep share."""
+
+    folder: Path
+    protocol: Protocol
+    predicts_test: bool  # whether they leave predictions of the test splits
+    keeps_model: bool
+    threads: int  # of each worker
+    # Of the labelled examples and of each test split, by task.
+    digests: Mapping[str, tuple[str, dict[str, str]]]
+
+
+def is_over(folder: Path, *, test_splits: Sequence[str] = (), needs_model: bool = False) -> bool:
+    """Return whether a trial need not be run; one that failed is run again.
 
     Args:
         folder: of the trial.
         test_splits: whose predictions must exist if it finished.
-        retries_failed: whether a failed trial is run again.
         needs_model: whether its model must exist if it finished.
 
     Raises:
         ConfigError: its result is damaged.
     """
     result = read_result(folder)
-    if result is None or (result.status == "failed" and retries_failed):
+    if result is None or result.status == "failed":
         return False
-    if result.status != "finished":
+    if result.status == "diverged":
         return True
     has_predictions = all(predictions_file(folder, split).exists() for split in test_splits)
     return has_predictions and (has_model(folder) or not needs_model)
 
 
-def run_trial(
-    trial: Trial,
-    folder: Path,
-    protocol: Protocol,
-    load: Load,
-    *,
-    device: torch.device,
-    output: TrialOutput,
-    send: Send,
-) -> TrialResult:
-    """Run a trial and write its result, whether it finishes, diverges or fails.
+class TrialRunner:
+    """Runs trials in this process; keeps the last model and rows: consecutive trials share them."""
 
-    An error of any kind ends this trial only: the sweep continues and reports it as failed.
+    def __init__(self, context: Context, device: str) -> None:
+        """Prepare the process for trials on this device, such as "cpu" or "cuda:0"."""
+        self._context, self._device = context, torch.device(device)
+        # Otherwise the first bar, even a hidden one, makes a system semaphore, which leaks when the
+        # process is killed.
+        tqdm.set_lock(threading.RLock())
+        torch.set_num_threads(context.threads)
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+        else:
+            keep_freed_memory()
+        self._ref: ModelRef | None = None
+        self._pretrained: Pretrained | None = None
+        self._rows_of: tuple[TaskRef, str, TokenizerRecord, int] | None = None
+        self._rows: EncodedTask | None = None
 
-    Args:
-        trial: to be run.
-        folder: of the trial; what an earlier run left is removed, but made again.
-        protocol: of the sweep.
-        load: returns model and rows.
-        device: of the model.
-        output: what it leaves besides its scores.
-        send: called with every message but the result.
-    """
-    output = TrialOutput(
-        output.predicts_test or any(folder.glob("predictions_test*.json")),
-        output.keeps_model or has_model(folder),
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    started = time.monotonic()
-    try:
-        result = _fine_tune(trial, folder, protocol, load, device, output, send)
-    except Diverged as error:
-        result = result_of(trial, protocol, "diverged", reason=str(error))
-    except Exception as error:
-        save_text(folder / "error.txt", traceback.format_exc())
-        first_line = str(error).partition("\n")[0]
-        reason = f"{type(error).__name__}: {first_line}"
-        result = result_of(trial, protocol, "failed", reason=reason)
-    computed = {
-        "seconds": round(time.monotonic() - started, 1),
-        "threads": torch.get_num_threads() if device.type == "cpu" else None,
-        "precision": "bf16" if uses_bf16(protocol.precision, device) else "fp32",
-    }
-    result = result.model_copy(update=computed)
-    save_result(folder, result)
-    return result
+    def __call__(self, unit: Trial | MeasuredStep, send: Send) -> None:
+        """Run a trial, or time a step of it; the process of one that failed ends.
+
+        After a CUDA error every later trial of the process would fail.
+        """
+        if isinstance(unit, MeasuredStep):
+            with contextlib.suppress(Exception):  # which its trials will meet, and report
+                send(self.seconds_per_step(unit.trial))
+            return
+        try:
+            result = self.run(unit, send)
+        except OSError as error:  # its result cannot be written, as on a full disk
+            sys.exit(f"{unit.describe()}: {error}")
+        send(result)
+        if result.status == "failed":
+            sys.exit(1)
+
+    def run(self, trial: Trial, send: Send) -> TrialResult:
+        """Run a trial and write its result, whether it finishes, diverges or fails.
+
+        An error of any kind ends this trial only: the sweep continues and reports it as failed.
+        What an earlier run left is removed, but made again.
+        """
+        context, folder = self._context, self._context.folder / trial.folder
+        predicts_test = context.predicts_test or any(folder.glob("predictions_test*.json"))
+        keeps_model = context.keeps_model or has_model(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        started = time.monotonic()
+        try:
+            result = self._fine_tune(trial, send, predicts_test, keeps_model)
+        except Diverged as error:
+            result = result_of(trial, context.protocol, "diverged", reason=str(error))
+        except Exception as error:
+            save_text(folder / "error.txt", traceback.format_exc())
+            first_line = str(error).partition("\n")[0]
+            reason = f"{type(error).__name__}: {first_line}"
+            result = result_of(trial, context.protocol, "failed", reason=reason)
+        is_bf16 = uses_bf16(context.protocol.precision, self._device)
+        computed = {
+            "seconds": round(time.monotonic() - started, 1),
+            "threads": torch.get_num_threads() if self._device.type == "cpu" else None,
+            "precision": "bf16" if is_bf16 else "fp32",
+        }
+        result = result.model_copy(update=computed)
+        save_result(folder, result)
+        return result
+
+    def load(self, trial: Trial) -> tuple[Pretrained, EncodedTask]:
+        """Return the model and the rows of a trial.
+
+        Raises:
+            ConfigError: the model cannot be loaded any more, or has other weights.
+            TaskError: the task cannot be read any more, or has other examples.
+        """
+        if self._pretrained is None or self._ref != trial.model:
+            self._pretrained, self._ref = load_model(trial.model), trial.model
+        text_encoder = self._pretrained.text_encoder
+        length = min(self._context.protocol.sequence_length, self._pretrained.sequence_length)
+        wanted = (
+            trial.task,
+            text_encoder.tokenizer.to_str(),
+            text_encoder.record,  # whether Moses comes first
+            length,
+        )
+        if self._rows is None or self._rows_of != wanted:
+            orders = self._context.protocol.orders_on(trial.task.name)
+            data = self.read(trial.task)
+            self._rows = encode_task(data, text_encoder, sequence_length=length, orders=orders)
+            self._rows_of = wanted
+        return self._pretrained, self._rows
+
+    def read(self, task: TaskRef) -> TaskData:
+        """Return the examples of a task.
+
+        Raises:
+            TaskError: it cannot be read any more, or has other examples.
+        """
+        data, (labelled, test) = task.load(), self._context.digests[task.name]
+        # A test split more is one of the Hub that could not be read at the start.
+        if data.labelled_digest != labelled or not test.items() <= data.test_digests.items():
+            raise TaskError(
+                f"the examples of {task.name} have changed since this sweep was started; "
+                "restore the files, or choose another folder (--to FOLDER)"
+            )
+        return data
+
+    def seconds_per_step(self, trial: Trial) -> float:
+        """Return how long the second of two steps of a trial takes, on its first examples."""
+        protocol, pretrained = self._context.protocol, load_model(trial.model)
+        data = trial.task.load()
+        few = data._replace(train=data.train[: protocol.batch], development={}, test={})
+        length = min(protocol.sequence_length, pretrained.sequence_length)
+        rows = encode_task(few, pretrained.text_encoder, sequence_length=length)
+        fine_tuning = self._fine_tuning(trial, pretrained, rows)
+        batch, seconds = rows.train.rows.batch(range(len(few.train))), 0.0
+        for _ in range(2):
+            started = time.perf_counter()
+            # Waits for the device.
+            fine_tuning.train_step(batch, rows.train.labels, epoch=0, place=0).item()
+            seconds = time.perf_counter() - started
+        return seconds
+
+    def _fine_tuning(self, trial: Trial, pretrained: Pretrained, data: EncodedTask) -> FineTuning:
+        model = build_task_model(
+            pretrained,
+            self._context.protocol,
+            num_outputs=data.target.num_outputs,
+            seed=trial.seed,
+            takes_weights=trial.model.pretrained,
+            attention=attention_on(self._device),
+        )
+        return FineTuning(
+            model,
+            data,
+            self._context.protocol,
+            learning_rate=trial.learning_rate,
+            seed=trial.seed,
+            device=self._device,
+        )
+
+    def _fine_tune(
+        self, trial: Trial, send: Send, predicts_test: bool, keeps_model: bool
+    ) -> TrialResult:
+        """Train, and write what is asked for besides the result."""
+        folder = self._context.folder / trial.folder
+        pretrained, data = self.load(trial)
+        train = data.train.rows
+        if train.num_full:
+            of_all = f"{train.num_full:,} of the {len(train):,} training examples"
+            send(Remark(f"{of_all} have {train.longest} tokens or more, and are cut to that"))
+        fine_tuning, curves = self._fine_tuning(trial, pretrained, data), Curves(folder, send)
+        try:
+            outcome = fine_tuning.run(curves, predicts_test=predicts_test)
+        finally:
+            curves.close()
+        write_predictions(folder, data, outcome)
+        result = result_of(
+            trial,
+            self._context.protocol,
+            "finished",
+            reason=CONSTANT if outcome.is_constant else "",
+            scores=outcome.scores,
+        )
+        if keeps_model:
+            try:
+                save_model(folder, fine_tuning.model, data, pretrained, result)
+            except OSError as error:  # scores are worth more than a model
+                remove_model(folder)
+                send(Remark(f"the model of {trial.describe()} was not kept: {error.strerror}"))
+        return result
 
 
 def result_of(
@@ -169,10 +304,7 @@ def result_of(
     """Return the result of a trial that ended with this status."""
     return TrialResult.model_validate(
         {
-            "model": trial.model.name,
-            "source": trial.model.place,
-            "step": trial.model.step,
-            "pretrained": trial.model.pretrained,
+            **trial.model.model_dump(exclude={"digest"}),
             "task": trial.task.name,
             "protocol": protocol.name,
             "learning_rate": trial.learning_rate,
@@ -185,47 +317,27 @@ def result_of(
     )
 
 
-def _fine_tune(
-    trial: Trial,
-    folder: Path,
-    protocol: Protocol,
-    load: Load,
-    device: torch.device,
-    output: TrialOutput,
-    send: Send,
-) -> TrialResult:
-    """Train, and write what is asked for besides the result."""
-    pretrained, data = load(trial)
-    train = data.train.rows
-    if train.num_full:
-        of_all = f"{train.num_full:,} of the {len(train):,} training examples"
-        send(Remark(f"{of_all} have {train.longest} tokens or more, and are cut to that"))
-    model = build_task_model(
-        pretrained,
-        protocol,
-        num_outputs=data.target.num_outputs,
-        seed=trial.seed,
-        takes_weights=trial.model.pretrained,
-        attention=attention_on(device),
-    )
-    run = FineTuning(
-        model, data, protocol, learning_rate=trial.learning_rate, seed=trial.seed, device=device
-    )
-    curves = Curves(folder, send)
-    try:
-        outcome = run.run(curves, predicts_test=output.predicts_test)
-    finally:
-        curves.close()
-    write_predictions(folder, data, outcome)
-    reason = CONSTANT if outcome.is_constant else ""
-    result = result_of(trial, protocol, "finished", reason=reason, scores=outcome.scores)
-    if output.keeps_model:
-        try:
-            save_model(folder, model, data, pretrained, result)
-        except OSError as error:  # scores are worth more than a model
-            remove_model(folder)
-            send(Remark(f"the model of {trial.describe()} was not kept: {error.strerror}"))
-    return result
+def write_predictions(folder: Path, data: EncodedTask, outcome: Outcome) -> None:
+    """Write what a trial predicted into its folder, a file for each split."""
+    for name, predictions in outcome.predictions.items():
+        split = (data.development | data.test)[name]
+        expected: list[float | None] = [*split.labels] or [None] * len(predictions)
+        rows = zip(split.identities, predictions, expected, strict=True)
+        lines = [_predicted(data.task, *row) for row in rows]
+        save_text(predictions_file(folder, name), json.dumps(lines) + "\n")
+
+
+def _predicted(
+    task: Task, identity: str, value: float, expected: float | None
+) -> dict[str, str | float]:
+    """Return a prediction as it is written: a class with its label, a known label beside it."""
+    is_class = task.kind == "classification"
+    line: dict[str, str | float] = {"identity": identity, "prediction": value}
+    if is_class:
+        line["label"] = task.labels[int(value)]
+    if expected is not None:
+        line["expected"] = task.labels[int(expected)] if is_class else expected
+    return line
 
 
 class Curves:

@@ -28,11 +28,11 @@ import argparse
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.command_line import CommandParser, run_command
-from data_prep.files.errors import UserError
-from data_prep.files.program import curves_command
+from data_prep.files.program import curves_command, shell_command
 from pretrain.commands.catalog import COMMANDS
 from pretrain.compare.run_files import diverged_at_once
 from pretrain.config.errors import ConfigError
@@ -40,25 +40,17 @@ from pretrain.config.recipe import add_settings
 from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Child, run_child, trainer_words
 from pretrain.launching.given_words import given_words
-from pretrain.launching.launch_plan import (
-    OPTIONS,
-    LaunchPlan,
-    add_launch_options,
-    plan_launches,
-    refuse_wrong_on,
-)
-from pretrain.launching.preparation import BuildFailed
-from pretrain.launching.sweeps.arms import SweepRun
-from pretrain.launching.sweeps.description import describe_sweep
-from pretrain.launching.sweeps.folder import REPORT, SweepFolder
-from pretrain.launching.sweeps.records import Records
-from pretrain.launching.sweeps.smoke import NOTE
-from pretrain.launching.sweeps.sweep import Sweep
-from pretrain.launching.sweeps.training import train_all
-from pretrain.launching.sweeps.tuning import first_trials
-from pretrain.reports.words import listed
+from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
+from pretrain.launching.preparation import prepare_data
+from pretrain.sweeps.folder import locked
+from pretrain.sweeps.plan import SMOKE_NOTE, Sweep
+from pretrain.sweeps.records import REPORT, SweepFolder, bring, bring_definition, keep
+from pretrain.sweeps.runs import SweepRun
+from pretrain.sweeps.training import describe_sweep, describe_time, train_runs
+from pretrain.sweeps.tuning import choose, points_tried
 
-OF_MACHINE = (*OPTIONS, "at_once", "records")  # and not of the sweep: a resume can have others
+OF_MACHINE = (*OPTIONS, "at_once", "records")  # a resume can have others
+NOT_OF_SWEEP = ("name", "resume", "dry_run", *OF_MACHINE)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -83,8 +75,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--budget",
         metavar="UNIT[=AMOUNT]",
-        help="give all arms equal steps, tokens, flops or seconds: AMOUNT, or those of the "
-        "baseline",
+        help="give all arms equal steps, tokens, flops or hours: AMOUNT, or those of the baseline",
     )
     parser.add_argument(
         "--records",
@@ -104,11 +95,6 @@ def add_arguments(parser: CommandParser) -> None:
         "--dry-run",
         action="store_true",
         help="make every check of a start, and print size, time and cost of each arm",
-    )
-    parser.add_argument(
-        "--on",
-        metavar="GPUS",
-        help="with --dry-run: each run on these GPUs, as in tupelo train",
     )
     add_settings(parser, recipe_nargs="*")
 
@@ -132,111 +118,96 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: a setting, a name or a machine does not exist, or a run has no result.
         SystemExit: a run failed, or a signal asked to stop.
     """
-    _refuse_wrong_uses(arguments)
-    folder = _folder(arguments)
-    records = _records(folder, arguments)
-    sweep = _resumed(folder, arguments) if arguments.resume else Sweep(arguments)
-    by_arm = sweep.runs(folder.path)
-    tuning = sweep.spec.tuning
-    trials = first_trials(sweep, tuning, folder.path) if tuning else []
-    most = len(trials) * len(tuning.points) * tuning.seeds if tuning else 0
-    plans = _plans(folder, arguments, runs=max(most, sum(map(len, by_arm))))
-    if arguments.dry_run:
-        _describe([*trials, *(runs[0] for runs in by_arm)], arguments.on)
-        return
-    again = folder.resume_command(
-        given_words(arguments, without=vars(arguments).keys() - set(OF_MACHINE))
-    )
-    print(describe_sweep(sweep, by_arm, folder=folder.path, plans=plans))
-    print(f"stop with Ctrl-C, continue with: {again}\n", flush=True)
-    _prepare(sweep, folder, by_arm, plans[0])
-    try:
-        notes = train_all(sweep, folder, plans, records)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; continue with: {again}") from None
-    except SystemExit:
-        print(f"Stopped. Continue with: {again}", file=sys.stderr)
-        raise
-    _compare(sweep, by_arm, folder, notes)
-    print(f"curves: {curves_command(folder.path)}\nagain: {again}")
-
-
-def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
     if is_launched():
         raise ConfigError(
             "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
             "has one already; start it without, or: unset RANK"
         )
-    refuse_wrong_on(arguments)
-
-
-def _records(folder: SweepFolder, arguments: argparse.Namespace) -> Records | None:
-    """Return the folder of records that was asked for; bring what a resume finds there."""
-    if arguments.records is None:
-        return None
-    records = Records(arguments.records, folder)
-    if not arguments.resume:
-        records.refuse_if_taken()
-    elif not arguments.dry_run:
-        records.bring()
-    return records
-
-
-def _plans(folder: SweepFolder, arguments: argparse.Namespace, *, runs: int) -> list[LaunchPlan]:
-    """Return how runs are started, as many at once as there are plans.
-
-    Raises:
-        ConfigError: a machine or a GPU does not exist, or the runs were begun on more GPUs.
-    """
-    each = folder.gpus_per_run()
-    return plan_launches(
+    folder, records = _folder(arguments), arguments.records
+    of_sweep = _resumed(folder, arguments) if arguments.resume else arguments
+    sweep = Sweep(of_sweep)
+    by_point = points_tried(sweep, folder.path)
+    trials = _by_seed([one.trials for tried in by_point for one in tried])
+    runs = _by_seed(sweep.runs(folder.path))
+    if arguments.dry_run:
+        _describe([*[tried[0].trials[0] for tried in by_point], *runs[: len(sweep.arms)]])
+        return
+    plans = plan_launches(
         arguments.gpus,
         arguments.hostfile,
-        runs=runs,
-        gpus_per_run=each,
+        runs=max(len(trials), len(runs)),
+        gpus_per_run=folder.gpus_per_run(),
         at_once=arguments.at_once,
     )
+    of_machine = given_words(arguments, without=vars(arguments).keys() - set(OF_MACHINE))
+    again = shell_command("sweep", "--resume", "--name", folder.name, *of_machine)
+    with locked(folder.path):
+        folder.save(given_words(of_sweep, without=NOT_OF_SWEEP), sweep.spec.file)
+        if records is not None:
+            bring(records, folder.path, [*trials, *runs])
+        print(describe_sweep(sweep, runs, trials, at_once=len(plans)))
+        print(f"stop with Ctrl-C, continue with: {again}\n", flush=True)
+        if not all(run.is_finished for run in runs):
+            first = sweep.arms[0]  # all arms share the shards
+            words = [first.recipe, *first.words]
+            prepare_data(first.settings, words, ranks=plans[0].ranks_here)
+        try:
+            notes = _train(sweep, folder, plans, records)
+        except ConfigError as error:
+            raise ConfigError(f"{error}; continue with: {again}") from None
+        except SystemExit:
+            print(f"Stopped. Continue with: {again}", file=sys.stderr)
+            raise
+        _compare(sweep, folder, notes)
+    print(f"curves: {curves_command(folder.path)}\nagain: {again}")
 
 
-def _prepare(
-    sweep: Sweep, folder: SweepFolder, by_arm: list[list[SweepRun]], plan: LaunchPlan
-) -> None:
-    """Build what is missing; a build that is stopped prints how to continue."""
-    folder.save(sweep.words, sweep.spec.file)
-    if all(run.is_finished for runs in by_arm for run in runs):
-        return
-    try:
-        sweep.prepare(ranks=plan.ranks_here)
-    except (UserError, BuildFailed):
-        folder.forget_words()
-        raise
-    if plan.ranks_here is not None:
-        folder.save_gpus_per_run(plan.ranks_here)
+def _train(
+    sweep: Sweep, folder: SweepFolder, plans: list[LaunchPlan], records: Path | None
+) -> list[str]:
+    """Tune and train; return notes on tuning."""
+    by_point, by_arm = points_tried(sweep, folder.path), sweep.runs(folder.path)
+
+    def record(*finished: SweepRun) -> None:
+        if records is not None:
+            keep(records, folder.path, finished)
+
+    def train(groups: Sequence[Sequence[SweepRun]]) -> None:
+        runs = _by_seed(groups)
+        record(*runs)
+        if not sweep.is_smoke_test and not all(run.is_finished for run in runs):
+            print(describe_time(runs, plans), "\n", flush=True)
+        train_runs(runs, plans, record)
+
+    notes: list[str] = []
+    if by_point:
+        train([one.trials for tried in by_point for one in tried])
+        arms, notes = choose(sweep, by_point)
+        print("\n".join(notes), "\n")
+        by_arm = sweep.runs(folder.path, arms)
+    train(by_arm)
+    return notes
 
 
-def _compare(
-    sweep: Sweep, by_arm: list[list[SweepRun]], folder: SweepFolder, notes: list[str]
-) -> None:
-    every = [run.folder for arm in by_arm for run in arm]
-    if len(every) == 1:
-        print("one run: there is nothing to compare; name several recipes, or give --seeds 2")
-        return
-    lost = [folder for folder in every if diverged_at_once(folder)]
-    runs = [str(folder) for folder in every if folder not in lost]
-    if len(runs) < 2:
-        print(f"{listed([folder.name for folder in lost])} diverged: there is nothing to compare")
-        return
+def _by_seed(groups: Sequence[Sequence[SweepRun]]) -> list[SweepRun]:
+    """Return all runs; a sweep that is stopped early has the same seeds of all arms and points."""
+    return [run for seed in zip(*groups, strict=True) for run in seed]
+
+
+def _compare(sweep: Sweep, folder: SweepFolder, notes: list[str]) -> None:
+    every = [run.folder for runs in sweep.runs(folder.path) for run in runs]
+    lost = [place for place in every if diverged_at_once(place)]
+    runs = [str(place) for place in every if place not in lost]
     notes = [
-        *(f"{folder} diverged before its first evaluation: left out" for folder in lost),
+        *([f"this is {SMOKE_NOTE}"] if sweep.is_smoke_test else []),
+        *(f"{place} diverged before its first evaluation: left out" for place in lost),
         *notes,
     ]
-    if sweep.is_smoke_test:
-        notes = [f"this is {NOTE}", *notes]
+    if len(runs) < 2:
+        print("\n".join([*notes, "there is nothing to compare: that takes two runs"]))
+        return
     for_notes = [word for note in notes for word in ("--note", note)]
-    words = ["compare", *runs, "--report", str(folder.path / REPORT), *for_notes]
-    run_command(COMMANDS, words)
-    if sweep.is_smoke_test:
-        print(f"this was {NOTE}")
+    run_command(COMMANDS, ["compare", *runs, "--report", str(folder.path / REPORT), *for_notes])
 
 
 def _folder(arguments: argparse.Namespace) -> SweepFolder:
@@ -246,33 +217,41 @@ def _folder(arguments: argparse.Namespace) -> SweepFolder:
     kind = "smoke" if arguments.smoke else "compare"
     folder = SweepFolder(name or time.strftime(f"{kind}-%Y%m%d-%H%M%S"))
     if not arguments.resume:
-        folder.check_is_new()
+        folder.refuse_if_taken()
+        if arguments.records is not None and any(arguments.records.glob("*")):
+            raise ConfigError(
+                f"--records {arguments.records} is not empty; continue its sweep with --resume, or "
+                "choose another folder"
+            )
+    elif arguments.records is not None and not arguments.dry_run:
+        bring_definition(arguments.records, folder.path)
     return folder
 
 
-def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> Sweep:
-    """Return the sweep as it was started: later runs must have the settings of the first."""
-    given = Sweep(arguments)
-    before = Sweep(arguments.parser.parse_args(folder.saved_words()))
-    if not given_words(arguments, without=("name", "resume", "dry_run", "on", *OF_MACHINE)):
-        return before
-    if folder.has_begun and not given.asks_for_the_runs_of(before):
+def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> argparse.Namespace:
+    """Return the command line of the start: later runs must have the settings of the first."""
+    words = folder.words()
+    if given_words(arguments, without=NOT_OF_SWEEP):
         raise ConfigError(
-            f"{folder.path} was started with other arms or settings "
-            f"({shlex.join(before.words)}); give these, or none"
+            f"--resume goes on with what {folder.path} was started with ({shlex.join(words)}); "
+            "leave arms and settings out, or start a sweep of another name"
         )
-    return given
+    started: argparse.Namespace = arguments.parser.parse_args(words)
+    return started
 
 
-def _describe(runs: list[SweepRun], on: str | None) -> None:
-    status, elsewhere = 0, [] if on is None else ["--on", on]
+def _describe(runs: list[SweepRun]) -> None:
+    """Make the dry run of each run that is not finished.
+
+    Raises:
+        SystemExit: one failed.
+    """
+    status = 0
     for run in runs:
         if run.is_finished:
             print(f"{run.folder.name}: finished before")
             continue
-        again = ["--resume"] if run.has_begun else []
-        words = ["train", run.recipe, *run.words, "--run-folder", str(run.folder), *again]
-        ended = run_child(Child(trainer_words(*words, "--dry-run", *elsewhere)))
+        ended = run_child(Child(trainer_words(*run.words, "--dry-run")))
         status = max(status, ended.status)
         if ended.stopped:
             break

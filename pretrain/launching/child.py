@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from data_prep.files.program import own_packages_first
 from pretrain.distributed.processes import STARTER
@@ -32,6 +32,19 @@ class Ended(NamedTuple):
 def trainer_words(*words: str) -> list[str]:
     """Return the command line of `python -m pretrain WORDS` with this interpreter."""
     return [sys.executable, "-m", "pretrain", *words]
+
+
+class Job(Protocol):
+    """What works for this process: a `Child`, or a worker of a sweep."""
+
+    def start(self) -> None:
+        """Start it."""
+
+    def stop(self, number: int) -> None:
+        """Pass on a signal that asks this process to stop."""
+
+    def status(self) -> int | None:
+        """Return its status as a shell reports it; None: it has not ended."""
 
 
 class Child:
@@ -116,7 +129,7 @@ class Children:
 
     def __init__(self) -> None:
         """Prepare; signals are received from the `with` statement on."""
-        self.running: list[Child] = []
+        self.running: list[Job] = []
         self.stopped = False  # whether a signal asked this process to stop
         self._received: list[int] = []  # and not yet passed on
         self._before: dict[signal.Signals, Any] = {}
@@ -131,7 +144,7 @@ class Children:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def start(self, child: Child) -> None:
+    def start(self, child: Job) -> None:
         """Start another child; a signal that came before stops it too."""
         sys.stdout.flush()
         child.start()
@@ -139,7 +152,7 @@ class Children:
         if self.stopped:
             child.stop(signal.SIGTERM)
 
-    def next_ended(self) -> tuple[Child, int]:
+    def next_ended(self) -> tuple[Job, int]:
         """Wait until one of them has ended, and return it and its status."""
         while True:
             for child in self.running:

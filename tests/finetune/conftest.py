@@ -2,11 +2,9 @@ import random
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from finetune.sweep import sweep as sweep_module
-from finetune.sweep.trial import run_trial
-from finetune.sweep.workers import Cache
+from finetune.sweep.trial import MeasuredStep
 from tests.pretrain.conftest import command, shards
 
 __all__ = ["command", "shards"]
@@ -34,21 +32,37 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    """Trials run here, where torch is imported; the process ends when none is `left`."""
+    """See `trials_here`."""
+    return trials_here(monkeypatch)
+
+
+def trials_here(monkeypatch):
+    """Let trials run here, where torch is imported; the process ends when none is `left`."""
     state = SimpleNamespace(left=None, ran=[], load=None)
 
-    def run_trials(trials, context, devices):
-        load = state.load or Cache(context.protocol, context.digests).load
-        for trial in trials:
+    class WorkerHere:
+        def __init__(self, prepare, receive):
+            self.runner, self.receive = prepare(), receive
+            self.runner.load = state.load or self.runner.load
+
+        def job(self, unit):
+            self.unit = unit
+            return self
+
+        def start(self):
+            if isinstance(self.unit, MeasuredStep):
+                return
             if state.left == len(state.ran):
                 raise SystemExit
-            result = run_trial(
-                *(trial, context.folder / trial.folder, context.protocol, load),
-                **{"device": torch.device("cpu"), "output": context.output},
-                send=lambda message: None,
-            )
-            state.ran.append(trial)
-            yield trial, result
+            result = self.runner.run(self.unit, lambda message: None)
+            state.ran.append(self.unit)
+            self.receive(self.unit, result)
 
-    monkeypatch.setattr(sweep_module, "run_trials", run_trials)
+        def status(self):
+            return 0
+
+        def end(self):
+            pass
+
+    monkeypatch.setattr(sweep_module, "Worker", WorkerHere)
     return state

@@ -34,7 +34,7 @@ def averages(folder, to, *options):
 
 
 def test_another_suite_is_swept_averaged_and_submitted(toy, run, tmp_path, capfd, in_this_process):
-    protocol = ["--epochs", "1", "--seeds", "1", "--learning_rates", "1e-3", "--workers", "1"]
+    protocol = ["--epochs", "1", "--seeds", "1", "--learning_rates", "1e-3"]
     words = ["--tasks", "all", "--toy", str(toy), "--predict-test", "--to", str(tmp_path / "sweep")]
     main(["run", str(run), *words, *protocol])
     output = capfd.readouterr().out

@@ -41,7 +41,7 @@ for stage, ranks in itertools.product(range(4), (1, 2)):
     RUNS[f"zero{stage}-{ranks}"] = f"{drop} --engine.ds_config zero{stage}_fp32"
 
 BUILD = "data build --valid-fraction 0.1 --corpus text.txt"
-TUNE = "--workers 1 --learning-rates 0.003 --seeds 2 --epochs 3 --batch 8 --to NAME/sweep"
+TUNE = "--learning-rates 0.003 --seeds 2 --epochs 3 --batch 8 --to NAME/sweep"
 PREDICT = "task.tsv --to NAME/predictions.csv"
 JOBS = {
     "shards": [

@@ -1,12 +1,14 @@
 """The whole command on a tiny run: killed, stopped, with dead workers, and continued."""
 
 import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,10 @@ from finetune.commands.run import add_arguments, read_protocol
 from finetune.report.arms import find_arms
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
-from finetune.sweep.references import read_model_refs
+from finetune.sweep.references import load_model, read_model_refs
 from pretrain.config.errors import ConfigError
-from tests.forked_command import environment, run_module
+from tests.finetune.conftest import trials_here
+from tests.forked_command import environment
 from tests.pretrain.convert.external.test_hf_bert import save as save_bert
 from tests.waiting import wait_until
 
@@ -54,9 +57,6 @@ class Command:
             # A test run in the background ignores interrupts, and Python would inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
-
-    def finish(self, *more):
-        return run_module("finetune", self.words(*more))
 
     def results(self):
         return {
@@ -91,11 +91,12 @@ def workers_of(process):
 @pytest.fixture(scope="module")
 def undisturbed(run, files, tmp_path_factory):
     started = Command(run, files, tmp_path_factory.mktemp("sweep"))
-    options = ("--from-scratch", "--workers", "2")
-    status, started.output, started.errors = started.finish(
-        *options, "--learning_rates", "1e-3,1e30"
-    )
-    assert status == 0, started.errors
+    options = ("--from-scratch", "--epochs", "4", "--learning_rates", "1e-3,1e30")
+    output, errors = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
+        trials_here(patch)
+        main(started.words(*options))
+    started.output, started.errors = output.getvalue(), errors.getvalue()
     return started
 
 
@@ -115,7 +116,7 @@ def test_every_trial_has_a_result_and_diverged_ones_are_listed(undisturbed):
     assert len(listed) == 2 and all("the loss is nan at step" in line for line in listed)
     lines = undisturbed.errors.splitlines()
     assert lines[0] == f"12 trials to {undisturbed.folder}"
-    assert lines[-1].startswith("[12/12 trials] begins small")
+    assert lines[-1].startswith("[12/12 trials, 00:00 left] begins small")
     assert "majority class" in undisturbed.output
 
 
@@ -152,7 +153,7 @@ def test_a_fine_tuned_model_starts_another_task(undisturbed, files, tmp_path, ca
     assert "models: small step 20 after begins\n" in capsys.readouterr().out
     (ref,) = read_model_refs([str(model)], ["newest"], from_scratch=False)
     weights = load_file(model / "model.safetensors")
-    loaded = ref.load().weights
+    loaded = load_model(ref).weights
     assert loaded and all(name.startswith("encoder.") for name in loaded)
     assert all(torch.equal(tensor, weights[name]) for name, tensor in loaded.items())
 
@@ -163,15 +164,15 @@ def test_curves_are_written_for_tensorboard(undisturbed):
     events = EventAccumulator(
         str(undisturbed.folder / "begins/small-step_00000020/lr_0.001/seed_1")
     ).Reload()
-    assert [event.step for event in events.Scalars("dev/accuracy")] == list(range(1, 13))
-    assert events.Scalars("train/loss")[-1].step == 12 * 8
+    assert [event.step for event in events.Scalars("dev/accuracy")] == [1, 2, 3, 4]
+    assert events.Scalars("train/loss")[-1].step == 4 * 8
 
 
 @pytest.fixture(scope="module")
 def disturbed(run, files, tmp_path_factory):
     """A sweep that was killed after its first result, and of which a worker was killed then."""
     started = Command(run, files, tmp_path_factory.mktemp("sweep"))
-    process = started.start("--workers", "1")
+    process = started.start("--at-once", "1")
     wait_until(started.results, process)
     workers = workers_of(process)
     process.kill()
@@ -181,7 +182,7 @@ def disturbed(run, files, tmp_path_factory):
         assert time.monotonic() < deadline, "a worker outlives the sweep"
         time.sleep(0.02)
     started.first = {file: file.stat().st_mtime_ns for file in started.folder.rglob("result.json")}
-    process = started.start("--workers", "1")
+    process = started.start("--at-once", "1")
     running = started.folder / "begins/small-step_00000020/lr_0.001/seed_2"
     wait_until(lambda: list(running.glob("events.*")), process)
     os.kill(workers_of(process)[0], signal.SIGKILL)
@@ -190,6 +191,7 @@ def disturbed(run, files, tmp_path_factory):
     return started
 
 
+@pytest.mark.slow("whole commands are killed; test_pool.py and test_keeping.py have the parts")
 def test_a_killed_sweep_repeats_nothing_that_was_finished_and_a_dead_worker_fails_its_run_alone(
     disturbed,
 ):
@@ -201,7 +203,8 @@ def test_a_killed_sweep_repeats_nothing_that_was_finished_and_a_dead_worker_fail
     (listed,) = [note for note in disturbed.notes() if " 1 failed, " in note]
     assert "begins" in listed and "seed 2" in listed
     assert "the worker process was ended by SIGKILL, often for lack of memory" in listed
-    assert "--retry-failed" in disturbed.errors.splitlines()[-1]
+    assert "training takes about " in disturbed.errors
+    assert disturbed.errors.endswith("The same command runs failed trials again\n")
     status = [result.status for result in disturbed.results().values()]
     assert status == ["finished", "finished", "failed"]
 
@@ -266,7 +269,7 @@ def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
         ("--train x.tsv --glue y", "--glue belongs to --tasks"),
         ("--train x.tsv --text a b c", "texts"),
         ("--train x.tsv --metric acc", "metric='acc' does not exist.*accuracy"),
-        ("--train x.tsv --workers 0", "--workers 0: give 1 or more"),
+        ("--train x.tsv --at-once 0", "--at-once 0: give 1 or more"),
         ("--train x.tsv --protocl y", "there is no --protocl; did you mean --protocol"),
         ("--train x.tsv --epochs 0", "epochs='0'"),
         ("--train x.tsv --protocol {files}/p.toml", "epochs_of names 'MLNI', .*MNLI"),

@@ -7,20 +7,18 @@ import pytest
 from finetune.models import kept_model
 from finetune.models.kept_model import MODEL_FOLDER, read_model
 from finetune.results.result import read_result
-from finetune.sweep.folder import grown, record_of, save_sweep_record
+from finetune.sweep.folder import record_of, save_sweep_record
 from finetune.sweep.keeping import chosen_trials
-from finetune.sweep.references import ModelRef, TaskRef
+from finetune.sweep.references import TaskRef
 from finetune.sweep.sweep import Sweep, run_sweep, trials_of
 from finetune.training.encoding import encode_task
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
 from tests.finetune.models.kept_case import LENGTH, task_data
 from tests.finetune.report.score_case import write_result
+from tests.finetune.sweep.test_sweep import NEW, SCRATCH, grown
 from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
 
-MODELS = [
-    ModelRef("/run/20", "small", 20, True, "bb"),
-    ModelRef("/run/20", "small", None, False, "cc"),
-]
+MODELS = [NEW, SCRATCH]
 
 
 @pytest.fixture
@@ -40,7 +38,7 @@ def sweep_in(folder, *, keep="best", models=MODELS[:1], **changes):
     folder.mkdir(exist_ok=True)
     task = TaskRef(data["letters"].task)
     save_sweep_record(folder, record_of(models, data, rules, predicts_test=False), data)
-    return Sweep(folder, rules, trials_of(models, [task], rules), data, False, False, keep)
+    return Sweep(folder, rules, trials_of(models, [task], rules), data, False, keep)
 
 
 def kept_in(folder):

@@ -8,25 +8,29 @@ from dataclasses import replace
 import pytest
 import torch
 
-from finetune.models import kept_model
 from finetune.results.result import TrialResult, predictions_file, read_result, save_result
-from finetune.results.sweep_record import ADDED_SETTINGS, read_sweep_record
-from finetune.sweep.folder import grown, locked, record_of, save_sweep_record
-from finetune.sweep.references import ModelRef, TaskRef
+from finetune.results.sweep_record import ADDED_SETTINGS, ModelRef, read_sweep_record
+from finetune.sweep import trial as trial_module
+from finetune.sweep.folder import merged, record_of, save_sweep_record
+from finetune.sweep.references import TaskRef
 from finetune.sweep.sweep import divided, trials_of
-from finetune.sweep.trial import Remark, Trial, TrialOutput, is_over, run_trial
+from finetune.sweep.trial import Context, Remark, Trial, TrialRunner, is_over
 from finetune.tasks.task import Example, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.encoding import EncodedSplit
 from finetune.training.train import Diverged
 from pretrain.config.errors import ConfigError
+from pretrain.sweeps.folder import locked
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained, tiny_task
-from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
 
-OLD = ModelRef("/run/10", "small", 10, True, "aa")
-NEW = ModelRef("/run/20", "small", 20, True, "bb")
-SCRATCH = ModelRef("/run/20", "small", None, False, "cc")
-RETRAINED = ModelRef("/run/20", "small", 20, True, "dd")
+
+def model(source, step, digest, *, pretrained=True, name="small"):
+    return ModelRef(model=name, source=source, step=step, pretrained=pretrained, digest=digest)
+
+
+OLD, NEW = model("/run/10", 10, "aa"), model("/run/20", 20, "bb")
+SCRATCH = model("/run/20", None, "cc", pretrained=False)
+RETRAINED = model("/run/20", 20, "dd")
 
 
 def task(name="tiny"):
@@ -54,6 +58,12 @@ def test_trials_are_the_product_and_those_of_a_task_and_a_model_are_neighbours()
 def record(models=(NEW,), tasks=("tiny",), text="x", test=None, **changes):
     found = {name: data(name, text=text, test=test or "x") for name in tasks}
     return record_of(models, found, protocol(**changes), predicts_test=test is not None)
+
+
+def grown(before, now, folder):
+    """Return the record of a folder after two requests."""
+    (folder / "grid.json").write_text(before.model_dump_json())
+    return merged(now, folder)
 
 
 def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
@@ -118,13 +128,13 @@ def test_a_test_split_that_is_added_later_or_is_missing_then_is_not_refused(tmp_
 
 
 def test_a_moved_model_is_the_same(tmp_path):
-    moved = ModelRef("/elsewhere", "small", 20, True, "bb")
+    moved = model("/elsewhere", 20, "bb")
     assert grown(record(), record((moved,)), tmp_path) == record()
 
 
 @pytest.mark.parametrize("name", ["..", "/etc", "a/../../b", ".hidden"])
 def test_whatever_the_name_of_a_model_its_trials_stay_in_the_folder_of_the_task(tmp_path, name):
-    trial = Trial(ModelRef("x", name, None, True, "aa"), task(), 1e-3, 0)
+    trial = Trial(model("x", None, "aa", name=name), task(), 1e-3, 0)
     assert (tmp_path / trial.folder).resolve().parents[2] == (tmp_path / "tiny").resolve()
 
 
@@ -136,7 +146,7 @@ def test_one_sweep_at_a_time_fills_a_folder_and_a_full_disk_is_one_line(tmp_path
     message = "cannot write into .*file/x"
     with pytest.raises(ConfigError, match=message), locked(tmp_path / "file/x"):
         pass
-    message = "cannot write into .*: No space left on device; free some space"
+    message = "cannot write into .*: No space left on device; make room"
     with pytest.raises(ConfigError, match=message), locked(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(BrokenPipeError), locked(tmp_path):
@@ -155,60 +165,53 @@ def test_what_was_asked_for_is_read_back(tmp_path):
 TRIAL = Trial(NEW, task(), 1e-3, 0)
 
 
-def ended(folder, load, *, predicts_test=False, keeps_model=False, heard=None):
-    return run_trial(
-        TRIAL,
-        folder,
-        protocol(),
-        load,
-        device=torch.device("cpu"),
-        output=TrialOutput(predicts_test, keeps_model),
-        send=[].append if heard is None else heard.append,
-    )
+def run_in(folder, load=None, *, predicts_test=False, keeps_model=False, heard=None):
+    """Run the trial in a sweep of this folder; return its folder and its result."""
+    context = Context(folder, protocol(), predicts_test, keeps_model, torch.get_num_threads(), {})
+    runner = TrialRunner(context, "cpu")
+    runner.load = load or (lambda trial: (tiny_pretrained(), tiny_task()))
+    result = runner.run(TRIAL, [].append if heard is None else heard.append)
+    return folder / TRIAL.folder, result
 
 
-def test_a_run_that_ends_leaves_scores_curves_and_nothing_of_an_interrupted_one(tmp_path):
-    (tmp_path / "events.out.tfevents.old").touch()
-    result = ended(tmp_path, lambda trial: (tiny_pretrained(), tiny_task()))
-    assert result == read_result(tmp_path) and result.status == "finished"
+def test_a_trial_that_ends_leaves_scores_curves_and_nothing_of_an_interrupted_one(tmp_path):
+    (tmp_path / TRIAL.folder).mkdir(parents=True)
+    (tmp_path / TRIAL.folder / "events.out.tfevents.old").touch()
+    place, result = run_in(tmp_path)
+    assert result == read_result(place) and result.status == "finished"
     assert result.scores.keys() == {"dev"} and (result.model, result.step) == ("small", 20)
-    names = [file.name for file in tmp_path.iterdir()]
+    names = [file.name for file in place.iterdir()]
     assert sum(name.startswith("events.") for name in names) == 1
     assert "events.out.tfevents.old" not in names
     assert [name for name in names if "predictions" in name] == ["predictions_dev.json"]
 
 
 def test_what_was_asked_for_before_is_made_again_with_what_is_asked_for_now(tmp_path):
-    first = ended(tmp_path, lambda trial: (tiny_pretrained(), tiny_task()), predicts_test=True)
-    before = predictions_file(tmp_path, "test").read_bytes()
-    again = ended(tmp_path, lambda trial: (tiny_pretrained(), tiny_task()))
+    place, first = run_in(tmp_path, predicts_test=True)
+    before = predictions_file(place, "test").read_bytes()
+    _, again = run_in(tmp_path)
     assert again.scores == first.scores
-    assert predictions_file(tmp_path, "test").read_bytes() == before
+    assert predictions_file(place, "test").read_bytes() == before
 
 
 def test_a_model_that_cannot_be_written_costs_no_scores(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(kept_model, "save_weights", full)
+    monkeypatch.setattr(trial_module, "save_model", full)
     heard = []
-    pretrained = tiny_pretrained(vocabulary_size=400)
-    encoder = text_encoder_of(trained("wordpiece"), tmp_path)
-    pretrained = pretrained._replace(text_encoder=encoder)
-    result = ended(
-        tmp_path / "seed_0", lambda trial: (pretrained, tiny_task()), keeps_model=True, heard=heard
-    )
+    place, result = run_in(tmp_path, keeps_model=True, heard=heard)
     assert result.status == "finished" and result.scores["dev"]
     (remark,) = [message.text for message in heard if isinstance(message, Remark)]
     assert remark.endswith("was not kept: No space left on device")
-    assert not list(tmp_path.rglob("model*"))
+    assert not list(place.rglob("model*"))
 
 
 def test_rows_that_are_cut_are_remarked(tmp_path):
     rows = [[2, *range(4, 4 + count), 3] for count in (10, 28, 27, 28)]
     cut = EncodedSplit(TokenRows(rows, pad=0, longest=30), [0, 1, 0, 1], list("abcd"))
     heard, data = [], replace(tiny_task(), train=cut)
-    ended(tmp_path, lambda trial: (tiny_pretrained(), data), heard=heard)
+    run_in(tmp_path, lambda trial: (tiny_pretrained(), data), heard=heard)
     (remark,) = [message.text for message in heard if isinstance(message, Remark)]
     assert remark == "2 of the 4 training examples have 30 tokens or more, and are cut to that"
 
@@ -216,9 +219,10 @@ def test_rows_that_are_cut_are_remarked(tmp_path):
 @pytest.mark.parametrize("regression", [False, True])
 def test_predictions_have_the_identity_of_their_row_and_the_label_of_a_class(tmp_path, regression):
     data = tiny_task(regression=regression)
-    result = ended(tmp_path, lambda trial: (tiny_pretrained(), data), predicts_test=True)
+    load = lambda trial: (tiny_pretrained(), data)  # noqa: E731
+    place, result = run_in(tmp_path, load, predicts_test=True)
     for name, split in (("test", data.test["test"]), ("dev", data.development["dev"])):
-        rows = json.loads(predictions_file(tmp_path, name).read_text())
+        rows = json.loads(predictions_file(place, name).read_text())
         assert [row["identity"] for row in rows] == split.identities
         for row, expected in zip(rows, split.labels or [None] * len(rows), strict=True):
             words = {} if regression else {"label": ("no", "yes")[row["prediction"]]}
@@ -229,20 +233,28 @@ def test_predictions_have_the_identity_of_their_row_and_the_label_of_a_class(tmp
     assert regression or sum(right) / 30 == result.scores["dev"]["accuracy"]
 
 
-def test_an_error_and_a_divergence_are_results_with_a_reason(tmp_path):
-    def break_down(trial):
-        raise RuntimeError("the cable\nis loose")
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (RuntimeError("the cable\nis loose"), "failed", "RuntimeError: the cable"),
+        (Diverged("the loss is nan"), "diverged", "the loss is nan"),
+    ],
+)
+def test_an_error_and_a_divergence_are_results_with_a_reason(tmp_path, error, status, reason):
+    def load(trial):
+        raise error
 
-    result = ended(tmp_path / "a", break_down)
-    assert (result.status, result.reason) == ("failed", "RuntimeError: the cable")
-    assert "is loose" in (tmp_path / "a/error.txt").read_text()
+    place, result = run_in(tmp_path, load)
+    assert (result.status, result.reason) == (status, reason) and read_result(place) == result
+    assert status == "diverged" or "is loose" in (place / "error.txt").read_text()
 
-    def diverge(trial):
-        raise Diverged("the loss is nan at step 3")
 
-    result = ended(tmp_path / "b", diverge)
-    assert (result.status, result.reason) == ("diverged", "the loss is nan at step 3")
-    assert read_result(tmp_path / "b") == result
+def test_the_process_of_a_failed_trial_ends_after_its_result(tmp_path):
+    """After a CUDA error every later trial in it would fail."""
+    context, sent = Context(tmp_path, protocol(), False, False, 1, {}), []
+    with pytest.raises(SystemExit):
+        TrialRunner(context, "cpu")(TRIAL, sent.append)
+    assert [message.status for message in sent] == ["failed"]
 
 
 def result(status):
@@ -253,13 +265,12 @@ def result(status):
     )
 
 
-def test_what_is_over_is_not_run_again_unless_something_of_it_is_wanted(tmp_path):
+def test_what_is_over_is_run_again_only_if_it_failed_or_something_of_it_is_wanted(tmp_path):
     assert not is_over(tmp_path)
     for status in ("finished", "diverged", "failed"):
         save_result(tmp_path, result(status))
-        assert is_over(tmp_path)
-        assert is_over(tmp_path, retries_failed=True) == (status != "failed")
-        assert is_over(tmp_path, test_splits=["test"]) == (status != "finished")
+        assert is_over(tmp_path) == (status != "failed")
+        assert is_over(tmp_path, test_splits=["test"]) == (status == "diverged")
     save_result(tmp_path, result("finished"))
     predictions_file(tmp_path, "test").touch()
     assert is_over(tmp_path, test_splits=["test"])

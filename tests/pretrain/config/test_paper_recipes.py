@@ -6,8 +6,8 @@ from data_prep.command_line import CommandParser
 from pretrain.commands import sweep
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import flat
-from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.model.cost import parameters_by_group
+from pretrain.sweeps.plan import Sweep
 
 # In millions: TUPE Sec. 3.3 (+1.18), Table 3 (330), Devlin et al. 2018 (110). Head and vocabulary
 # of 32,768 words included.

@@ -11,6 +11,8 @@ import pytest
 
 from tests.forked_command import PYTHONPATH
 
+PYTHON = sys.executable  # tests may put a stub in its place
+
 # Starts `pretrain WORDS` in a real interpreter, for which the stubs are its environment's programs.
 START = """
 import sys
@@ -51,7 +53,7 @@ case $call in
     fi
     [[ -n ${STUB_NO_RESULT:-} ]] || echo "$result" >"$folder/result.json" ;;
   *' measure '*)
-    for pair in ${STUB_SPEEDS:-}; do  # PART OF THE CALL=SECONDS
+    for pair in ${STUB_SPEEDS:-/=1}; do  # PART OF THE CALL=SECONDS
       [[ $call != *"${pair%%=*}"* ]] || echo "seconds per step  ${pair#*=}"
     done ;;
 esac
@@ -136,7 +138,7 @@ class Stubs:
             "CALLS": str(self.log),
         }
         return subprocess.Popen(
-            [sys.executable, "-c", START, str(self.bin / "python"), *map(str, words)],
+            [PYTHON, "-c", START, str(self.bin / "python"), *map(str, words)],
             cwd=self.folder,
             env=kept | own | environment,
             text=True,

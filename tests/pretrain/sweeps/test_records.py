@@ -13,11 +13,10 @@ from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of, run_speed
 from pretrain.config.errors import ConfigError
-from pretrain.launching.sweeps.arms import Arm, SweepRun
-from pretrain.launching.sweeps.folder import SweepFolder
-from pretrain.launching.sweeps.records import MOST_LINES, Records, thinned
+from pretrain.sweeps.records import MOST_LINES, keep, thinned
+from pretrain.sweeps.runs import Arm, SweepRun
 from tests.pretrain.commands.test_compare import write_run
-from tests.pretrain.launching.sweeps.conftest import SIZES, trained
+from tests.pretrain.sweeps.conftest import SIZES, trained
 
 ARMS = ("bert_a", "tupe_r")
 
@@ -33,20 +32,20 @@ def test_of_many_lines_some_are_kept_and_the_last_among_them(count):
 
 def test_a_comparison_of_records_is_that_of_the_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    sweep = SweepFolder("x")
+    sweep = Path("runs/x")
     arms = {"one": (7.0, 6.0, 5.0), "two": (7.0, 5.0, 4.0)}
     runs = []
     for name, losses in arms.items():
         words = ("--name", name, "--learning_rate.peak", f"{losses[-1]}")
-        folder = write_run(sweep.path / name, *words, losses=losses)
-        runs.append(SweepRun(Arm(name, name, None), folder, ()))
-    Records(Path("kept"), sweep).keep(runs)
+        folder = write_run(sweep / name, *words, losses=losses)
+        runs.append(SweepRun(Arm(name, name, None), 0, folder))
+    keep(Path("kept"), sweep, runs)
     names = {"run.json", "launches.jsonl", "evals.jsonl", "metrics.jsonl", "result.json"}
     for run in runs:
         (run.folder / "checkpoints").mkdir()
         assert {entry.name for entry in Path("kept", run.folder.name).iterdir()} == names
     ours = [read_run(Path("kept") / name) for name in arms]
-    theirs = [read_run(sweep.path / name) for name in arms]
+    theirs = [read_run(sweep / name) for name in arms]
     first, second = (report_of(compare(runs)).as_text(80) for runs in (ours, theirs))
     assert first == second
     for one, other in zip(ours, theirs, strict=True):
@@ -58,13 +57,13 @@ def test_records_name_no_place_of_the_machine_and_compare_with_runs_elsewhere(
 ):
     """Shards at another place are no other setting: the checksum of what was read counts."""
     monkeypatch.chdir(tmp_path)
-    sweep, elsewhere = SweepFolder("x"), Path("/home/ann/data/shards-1")
+    sweep, elsewhere = Path("runs/x"), Path("/home/ann/data/shards-1")
     command = ["/opt/tupelo/pretrain/__main__.py", "train", f"{tmp_path}/mine.toml", "a/b"]
     source = f"text files in {elsewhere}, 4 MB"
     words = ("--name", "one", "--seed", "1", "--data.shards", str(elsewhere))
     words += ("--data.corpus", f"{elsewhere.parent}/text.txt")
-    folder = write_run(sweep.path / "one-seed1", *words, command=command, source=source)
-    Records(Path("kept"), sweep).keep([SweepRun(Arm("one", "one", None), folder, ())])
+    folder = write_run(sweep / "one-seed1", *words, command=command, source=source)
+    keep(Path("kept"), sweep, [SweepRun(Arm("one", "one", None), 1, folder)])
     for file in Path("kept").rglob("*.json*"):
         assert not {"ann", "opt", str(tmp_path)} & {*re.split(r'[/"]', file.read_text())}
         assert str(tmp_path) not in file.read_text()
@@ -112,30 +111,18 @@ def test_another_machine_trains_what_is_not_recorded(here, run, monkeypatch, tmp
     assert len(here.compared[0][1:-2]) == 4 and (kept / "tupe_r-seed1/result.json").exists()
 
 
-def test_the_spec_is_part_of_the_records(here, run, tmp_path):
-    (tmp_path / "mine.toml").write_text(
-        '[arms]\none = "bert_r"\ntwo = "tupe_r"\n[tune]\nlearning_rate.peak = [0.5, 1.0]\n'
-    )
-    run(tmp_path / "mine.toml", "--name", "x", "--records", tmp_path / "kept")
-    (tmp_path / "mine.toml").unlink()
-    shutil.rmtree("runs")
-    here.log.unlink()
-    main(["sweep", "--resume", "--name", "x", "--records", str(tmp_path / "kept")])
-    assert not here.calls(" train ") and here.compared[0] == here.compared[1]
-
-
-def test_a_sweep_that_is_killed_leaves_records_of_what_was_finished(stubs, shards, tmp_path):
+def test_a_sweep_that_is_killed_leaves_records_of_what_was_finished(here, shards, tmp_path):
     kept = tmp_path / "kept"
     words = (*ARMS, "--name", "x", "--data.shards", shards, *SIZES, "--records", kept)
-    process = stubs.start_waiting("sweep", *words, STUB_WAITS="runs/x/tupe_r")
+    process = here.start_waiting("sweep", *words, STUB_WAITS="runs/x/tupe_r")
     for killed in (process, *psutil.Process(process.pid).children()):
         killed.kill()
     process.communicate(timeout=60)
     assert [path.parent.name for path in kept.glob("*/result.json")] == ["bert_a"]
-    shutil.rmtree(stubs.folder / "runs")
-    stubs.log.unlink()
-    stubs.run("sweep", "--resume", "--name", "x", "--records", kept)
-    assert [call.split()[4] for call in stubs.calls(" train ")] == ["tupe_r"]
+    shutil.rmtree("runs")
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x", "--records", str(kept)])
+    assert [call.split()[4] for call in here.calls(" train ")] == ["tupe_r"]
 
 
 def test_what_was_begun_here_and_finished_there_is_left_to_the_user(here, run, tmp_path):

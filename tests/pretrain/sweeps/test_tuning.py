@@ -7,8 +7,8 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
-from tests.pretrain.launching.sweeps.conftest import SIZES, trained
-from tests.pretrain.launching.sweeps.test_spec import sweep
+from tests.pretrain.sweeps.conftest import SIZES, trained
+from tests.pretrain.sweeps.test_spec import sweep
 
 PEAK = "--learning_rate.peak"
 SPEC = """\
@@ -57,10 +57,10 @@ def test_each_arm_is_tried_with_each_value_and_trained_with_its_best(
     (compared,) = here.compared
     notes = [compared[n + 1] for n, word in enumerate(compared) if word == "--note"]
     assert len(notes) == 3 and "trials" not in " ".join(compared[:5])
-    assert notes[0].startswith("one was tuned on seed 5 (learning_rate.peak 0.25: 5.200, ")
+    assert notes[0].startswith("one was tuned on seeds 5 (learning_rate.peak 0.25: 5.200; ")
     assert notes[0].endswith("2.0: 5.300): learning_rate.peak 0.5")
     assert notes[2].startswith("the best of two is at the edge of what was tried, learning_rate")
-    said = "tuning: 8 trials before the runs, 4 values x 1 seed for each arm\n"
+    said = "tuning: 8 trials before the runs, each 100% of a run\n"
     assert said in capsys.readouterr().out
 
 
@@ -126,35 +126,26 @@ def test_an_arm_may_try_other_settings_as_many_times(here, run, spec, monkeypatc
             assert "--optimizer.relative_rate 5.0 " in call and PEAK not in call
 
 
-def test_trials_train_at_once_though_fewer_runs_follow(here, run, spec, monkeypatch, capsys):
-    spec.write_text(SPEC.replace("[3, 4]", "1").replace('two = "tupe_r"\n', ""))
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
-    monkeypatch.setenv("STUB_TOGETHER", "3")
-    run(spec, "--name", "x", "--at-once", "3")
-    assert "\nruns: 1 (1 seed), 0 finished, 3 at a time, in runs/x\n" in capsys.readouterr().out
-
-
 def test_where_all_diverge_there_is_nothing_to_choose(here, run, spec, monkeypatch):
     monkeypatch.setenv("STUB_DIVERGES", "* train *trials/two-*")
     with pytest.raises(ConfigError, match="every trial of two diverged; give .tune. lower values"):
         run(spec, "--name", "x")
 
 
-def test_a_sweep_that_is_stopped_while_it_tunes_is_resumed(stubs, shards, spec):
+def test_a_sweep_that_is_killed_while_it_tunes_is_resumed(here, shards, spec, monkeypatch):
     words = (spec, "--name", "x", "--data.shards", shards, *SIZES)
-    process = stubs.start_waiting(
-        "sweep", *words, STUB_WAITS="runs/x/trials/one-1.0-seed5", STUB_LOSSES=LOSSES
-    )
+    monkeypatch.setenv("STUB_LOSSES", LOSSES)
+    process = here.start_waiting("sweep", *words, STUB_WAITS="runs/x/trials/one-1.0-seed5")
     for killed in (process, *psutil.Process(process.pid).children()):
         killed.kill()
     process.communicate(timeout=60)
-    stubs.log.unlink()
-    stubs.run("sweep", "--resume", "--name", "x", STUB_LOSSES=LOSSES)
-    assert [name for name, _ in peaks(stubs, "runs/x/trials")][:2] == [
+    here.log.unlink()
+    main(["sweep", "--resume", "--name", "x"])
+    assert [name for name, _ in peaks(here, "runs/x/trials")][:2] == [
         "one-1.0-seed5",
         "one-2.0-seed5",
     ]
-    assert {peak for name, peak in peaks(stubs, "runs/x") if "two" in name} == {"2.0"}
+    assert {peak for name, peak in peaks(here, "runs/x") if "two" in name} == {"2.0"}
 
 
 def test_a_dry_run_describes_a_trial_of_each_arm_too(here, run, spec):

@@ -1,4 +1,4 @@
-"""Equal cost: the length of every arm, from a budget of steps, tokens, FLOPs or seconds.
+"""Equal cost: the length of every arm, from a budget of steps, tokens, FLOPs or hours.
 
 The FLOPs of an arm with layer drop are expected ones, by the keep probabilities: equal for all
 seeds. What ran, by the drop masks of a run, is a little more or less.
@@ -8,16 +8,13 @@ import math
 from dataclasses import dataclass
 
 from data_prep.files.quoting import quoted
-from pretrain.config.batch import micro_batches_per_step
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.schedules.fitting import fitted
-from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.schedules.layer_drop import kept_shares
-from pretrain.schedules.run_thetas import thetas_of_run
 
-UNITS = ("steps", "tokens", "flops", "seconds")
-USAGE = "give steps, tokens, flops or seconds, and an amount if not the baseline's: flops=2e13"
+HOURS = {"hours": 1.0, "seconds": 1 / 3600}
+UNITS = ("steps", "tokens", "flops", *HOURS)
+USAGE = "give steps, tokens, flops or hours, and an amount if not the baseline's: flops=2e13"
 
 
 @dataclass(frozen=True)
@@ -31,9 +28,6 @@ class Budget:
 
     unit: str
     amount: float | None
-
-    def __str__(self) -> str:
-        return self.unit if self.amount is None else f"{self.unit}={self.amount!r}"
 
 
 def read_budget(text: str, place: str) -> Budget:
@@ -65,16 +59,28 @@ def lengths(budget: Budget, settings: RunSettings, baseline: RunSettings) -> dic
     Raises:
         ConfigError: the length is given in another way already.
     """
-    if budget.unit == "seconds":
-        return {"hours": repr(_seconds(budget, baseline) / SECONDS_PER_HOUR)}
+    if budget.unit in HOURS:
+        hours = baseline.hours if budget.amount is None else budget.amount * HOURS[budget.unit]
+        if hours is None:
+            raise ConfigError(
+                f"{baseline.name}: how long {baseline.steps:,} steps take is not known before; "
+                "give hours, or the budget as hours=NUMBER (tupelo train --dry-run --measure 60)"
+            )
+        return {"hours": repr(hours)}
     for name, value in (("hours", settings.hours), ("restarts_after", settings.restarts_after)):
         if value:
             raise ConfigError(
                 f"{settings.name}: a budget of {budget.unit} sets the steps, and {name}="
                 f"{quoted(value)} does not go with it; set it to none"
             )
-    changes = fitted(settings, _steps(budget, settings, baseline))
-    return {name: repr(value) for name, value in changes.items()}
+    return _of_steps(settings, _steps(budget, settings, baseline))
+
+
+def shortened(settings: RunSettings, share: float) -> dict[str, str]:
+    """Return what must be changed for a run of a share of the length, annealed to its end."""
+    if settings.hours is not None:
+        return {"hours": repr(settings.hours * share)}
+    return _of_steps(settings, max(1, round(settings.steps * share)))
 
 
 def expected_flops(settings: RunSettings) -> float:
@@ -82,53 +88,25 @@ def expected_flops(settings: RunSettings) -> float:
 
     With `batch.micro_sequences` auto it is that of one pass a step.
     """
-    # These import torch.
-    from pretrain.data.batches import predictions_per_batch
-    from pretrain.model.cost import training_cost
+    from pretrain.train.recording.progress import Progress  # imports torch
 
-    cost = training_cost(
-        settings.model, settings.data.sequence_length, settings.objective, settings.electra
-    )
-    passes, thetas = micro_batches_per_step(settings, 1), thetas_of_run(settings)
-    rows = settings.batch.global_sequences // passes
-    total = math.fsum(
-        count
-        * cost.of_pass(
-            rows=rows,
-            predictions=predictions_per_batch(settings) / passes,
-            kept=kept_shares(theta, settings.model.num_layers, settings.layer_drop, rows),
-            ranks=1,
-            by_rows=settings.layer_drop.draw_per == "sequence",
-        )
-        for theta, count in thetas.items()
-    )
-    return total / thetas.total() * passes * settings.steps
+    progress = Progress(settings, 1)
+    return progress.mean_pass_flops() * progress.micro_batches_per_step * settings.steps
 
 
-def _seconds(budget: Budget, baseline: RunSettings) -> float:
-    if budget.amount is not None:
-        return budget.amount
-    if baseline.hours is None:
-        raise ConfigError(
-            f"{baseline.name}: how many seconds {baseline.steps:,} steps take is not known before; "
-            "give hours, or the budget as seconds=NUMBER (tupelo train --dry-run --measure 60)"
-        )
-    return baseline.hours * SECONDS_PER_HOUR
+def _of_steps(settings: RunSettings, steps: int) -> dict[str, str]:
+    return {name: repr(value) for name, value in fitted(settings, steps).items()}
 
 
 def _steps(budget: Budget, settings: RunSettings, baseline: RunSettings) -> int:
     """Return the number of steps whose cost is nearest to the budget, at least one."""
     if budget.unit == "flops":
-        amount = budget.amount or expected_flops(baseline)
-        return _steps_of_flops(settings, amount)
-    per_step = 1 if budget.unit == "steps" else _tokens_per_step(settings)
-    of_baseline = 1 if budget.unit == "steps" else _tokens_per_step(baseline)
-    amount = budget.amount or float(baseline.steps * of_baseline)
-    return max(1, round(amount / per_step))
-
-
-def _tokens_per_step(settings: RunSettings) -> int:
-    return settings.batch.global_sequences * settings.data.sequence_length
+        return _steps_of_flops(settings, budget.amount or expected_flops(baseline))
+    per_step, of_baseline = (
+        1 if budget.unit == "steps" else one.batch.global_sequences * one.data.sequence_length
+        for one in (settings, baseline)
+    )
+    return max(1, round((budget.amount or float(baseline.steps * of_baseline)) / per_step))
 
 
 def _steps_of_flops(settings: RunSettings, amount: float) -> int:
@@ -140,9 +118,11 @@ def _steps_of_flops(settings: RunSettings, amount: float) -> int:
     steps = settings.steps
 
     def flops(steps: int) -> float:
-        return expected_flops(
-            settings.model_copy(update={"steps": steps, **_drop(settings, steps)})
-        )
+        changes: dict[str, object] = {"steps": steps}
+        gamma = fitted(settings, steps).get("layer_drop.gamma")
+        if gamma is not None:  # its own speed is stated in steps
+            changes["layer_drop"] = settings.layer_drop.model_copy(update={"gamma": gamma})
+        return expected_flops(settings.model_copy(update=changes))
 
     for _ in range(20):
         nearest = max(1, round(amount * steps / flops(steps)))
@@ -151,11 +131,3 @@ def _steps_of_flops(settings: RunSettings, amount: float) -> int:
         steps = nearest
     around = [number for number in (steps - 1, steps, steps + 1) if number > 0]
     return min(around, key=lambda number: abs(flops(number) - amount))
-
-
-def _drop(settings: RunSettings, steps: int) -> dict[str, object]:
-    """Return the layer drop of a run of so many steps: its own speed is stated in steps."""
-    gamma = fitted(settings, steps).get("layer_drop.gamma")
-    if gamma is None:
-        return {}
-    return {"layer_drop": settings.layer_drop.model_copy(update={"gamma": gamma})}

@@ -1,4 +1,4 @@
-"""An arm of a sweep, and a run of it: an arm with a seed."""
+"""The units of a pre-training sweep: arms, and runs of them with a seed, in a folder."""
 
 import json
 from dataclasses import dataclass
@@ -44,13 +44,15 @@ class SweepRun:
     """One run: an arm with a seed."""
 
     arm: Arm
+    seed: int
     folder: Path
-    words: tuple[str, ...]  # the settings, with the seed
 
     @property
-    def recipe(self) -> str:
-        """Return what `tupelo train` is given."""
-        return self.arm.recipe
+    def words(self) -> list[str]:
+        """Return those of `tupelo` that train it, or go on with it."""
+        again = ["--resume"] if self.has_begun else []
+        own = ("--seed", str(self.seed), *self.arm.words, "--run-folder", str(self.folder), *again)
+        return ["train", self.arm.recipe, *own]
 
     @property
     def is_finished(self) -> bool:
@@ -62,18 +64,18 @@ class SweepRun:
         """Whether it has to be resumed."""
         return (self.folder / RUN_FILE).exists()
 
-    def refuse_other_settings(self) -> None:
-        """Refuse a finished run of what the sweep does not ask for, such as after a recipe changed.
+    def refuse_other_settings(self, found_in: Path) -> None:
+        """Refuse a finished run, or its record, of what the sweep does not ask for.
 
         Raises:
-            ConfigError: a setting differs that the result depends on.
+            ConfigError: a setting differs that the result depends on, as after a recipe changed.
         """
-        stored = without_removed(read_json_object(self.folder / RUN_FILE))
+        stored = without_removed(read_json_object(found_in / RUN_FILE))
         found = with_default_gamma(flat(stored), "layer_drop.")
         for name, value in flat(json.loads(as_json(self.arm.settings))).items():
             if name.startswith(OF_RESULT) and found.get(name, value) != value:
                 raise ConfigError(
-                    f"{self.folder} is finished with {name}={quoted(found[name])}, and its sweep "
+                    f"{found_in} is finished with {name}={quoted(found[name])}, and its sweep "
                     f"now asks for {quoted(value)}: has a recipe changed? Restore it, or begin the "
                     "sweep anew with another name"
                 )

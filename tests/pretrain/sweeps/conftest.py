@@ -6,6 +6,9 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.commands import sweep
+from tests.pretrain.launching.conftest import stubs
+
+__all__ = ["stubs"]
 
 SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
 
@@ -36,10 +39,10 @@ def run(here, shards):
 
 
 def trained(stubs):
-    """Return arm, folder and the words given below for each training so far."""
+    """Return arm, folder, seed and whether it was resumed, of each training so far."""
     found = []
     for call in stubs.calls(" pretrain train "):
         words = call.split()
-        seed = words[words.index("--seed") + 1] if "--seed" in words else None
-        found.append((words[4], words[words.index("--run-folder") + 1], seed, "--resume" in words))
+        seed, folder = (words[words.index(name) + 1] for name in ("--seed", "--run-folder"))
+        found.append((words[4], folder, seed, "--resume" in words))
     return found

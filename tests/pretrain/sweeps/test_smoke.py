@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from data_prep.command_line import CommandParser
-from data_prep.sources.spec import open_source
 from pretrain.commands import sweep as sweep_command
 from pretrain.config.recipe import load_settings
-from pretrain.config.recipe_files import recipe_files
-from pretrain.launching.sweeps.sweep import Sweep
 from pretrain.model.cost import parameters_by_group
+from pretrain.sweeps.plan import Sweep
 from tests.forked_command import environment
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 
 
 def sweep(*words):
@@ -24,8 +22,8 @@ def sweep(*words):
     return Sweep(parser.parse_args(list(words)))
 
 
-@pytest.mark.parametrize("recipe", list(recipe_files()))
-def test_every_recipe_becomes_tiny_and_keeps_its_kind(recipe):
+@pytest.mark.parametrize("recipe", ["bert_large", "electra_base", "pld_base", "tupe_r_pld"])
+def test_a_recipe_becomes_tiny_and_keeps_its_kind(recipe):
     (arm,) = sweep(recipe, "--smoke").arms
     settings, own = arm.settings, load_settings(recipe)
     assert (
@@ -35,19 +33,6 @@ def test_every_recipe_becomes_tiny_and_keeps_its_kind(recipe):
     assert settings.layer_drop == own.layer_drop and settings.optimizer == own.optimizer
     for name in ("positions", "norm", "output_bias"):
         assert settings.model.model_dump()[name] == own.model.model_dump()[name]
-
-
-def test_a_recipe_with_a_preset_weights_restarts_and_a_budget_becomes_tiny_too(tmp_path):
-    file = tmp_path / "large.toml"
-    file.write_text(
-        'initial_weights = "bert-large-uncased"\nhours = 5\nrestarts_after = [500]\n'
-        '[model]\npreset = "large"\n'
-        'feedforward_width = 5000\n[data]\nshards = "absent"\ntokenizer = "bert-large-uncased"\n'
-    )
-    (arm,) = sweep(str(file), "--smoke").arms
-    assert arm.settings.hours is None and arm.settings.initial_weights is None
-    assert arm.settings.data.shards is None and arm.settings.data.tokenizer == "wordpiece"
-    assert parameters_by_group(arm.settings.model)["total"] < 100_000
 
 
 @pytest.mark.parametrize("budget", ["tokens=1e9", "flops=2e15", "seconds=7200", "steps=9000"])
@@ -67,20 +52,6 @@ def test_what_the_command_line_gives_stays(tmp_path):
     assert arm.settings.data == load_settings("bert_a", words).data
     (arm,) = sweep("bert_a", "--smoke", "--corpus", "mine.txt").arms
     assert arm.settings.data.corpus == ("mine.txt",)
-
-
-def test_the_small_text_is_the_help_of_this_python():
-    (arm,) = sweep("bert_a", "--smoke").arms
-    (name,) = arm.settings.data.corpus
-    source = open_source(name)
-    assert 3e5 < sum(Path(file).stat().st_size for file in source.files) < 3e6
-
-
-def test_the_settings_of_a_sweep_hold_that_it_is_a_smoke_test_and_not_what_follows():
-    words = sweep("bert_a", "--smoke", "--steps", "7", "--seeds", "2").words
-    assert words == ["bert_a", "--seeds", "2", "--smoke", "--steps", "7"]
-    again = sweep(*words)
-    assert again.words == words and again.is_smoke_test
 
 
 @pytest.mark.parametrize("seeds", ["3", "[4, 8]"])

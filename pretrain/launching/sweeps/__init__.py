@@ -1,1 +1,0 @@
-"""Sweeps: arms, seeds and values, trained in a queue that can be stopped anywhere."""

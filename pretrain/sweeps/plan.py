@@ -1,0 +1,222 @@
+"""A sweep of pre-training: several arms, each with several seeds."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import read_settings
+from pretrain.config.recipe_files import toml_in
+from pretrain.config.settings import DataSettings, RunSettings, flat
+from pretrain.launching.given_words import laid_under, setting_words
+from pretrain.reports.words import listed
+from pretrain.sweeps.budget import HOURS, Budget, lengths, read_budget, shortened
+from pretrain.sweeps.records import OTHERS
+from pretrain.sweeps.runs import MASKING, Arm, SweepRun
+from pretrain.sweeps.spec import MOST_SEEDS, ArmSpec, as_words, spec_of
+
+DEFAULT_ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
+
+SMOKE = Path(__file__).with_name("smoke.toml")
+SMOKE_NOTE = (
+    "a smoke test: tiny models, a few steps, a small text; it shows that everything works on this "
+    "machine, and its numbers mean nothing"
+)
+
+
+class Sweep:
+    """The runs that a command line, or the spec that it names, asks for."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        """Read the spec and the recipes.
+
+        Args:
+            arguments: with `recipe` (the arms, or a spec), `seeds`, `budget`, `smoke` and the
+                settings, which come before those of the spec.
+
+        Raises:
+            ConfigError: the spec, a recipe, a setting or the seeds are wrong, two arms have one
+                name, an arm that of something else in the folder of a sweep, or losses of other
+                meaning.
+        """
+        arguments.recipe = arguments.recipe or DEFAULT_ARMS
+        self._arguments = arguments
+        self.spec = spec_of(arguments.recipe)
+        self.is_smoke_test: bool = arguments.smoke
+        self._smoke = _smoke_words(arguments) if self.is_smoke_test else {}
+        self.budget = self._budget()
+        self._baseline = self._arm(self.spec.arms[0], {}).settings
+        self.arms = [self.arm(given) for given in self.spec.arms]
+        self._refuse_wrong_seeds()
+        self._refuse_tuned_words()
+        refuse_names(self.arms, num_seeds=len(self.seeds_of(self.arms[0])))
+        if not self.is_smoke_test:  # which can make recipes equal
+            refuse_equal_arms(self.arms)
+        refuse_incomparable_losses(self.arms)
+
+    def arm(
+        self, given: ArmSpec, values: Mapping[str, str] | None = None, *, share: float = 1.0
+    ) -> Arm:
+        """Return an arm with some values changed, as long as the budget allows.
+
+        Args:
+            given: the arm as it was written.
+            values: words by setting.
+            share: of its length, over which the schedule spans.
+        """
+        changes = dict(values or {})
+        if self.budget is not None:
+            changes |= lengths(self.budget, self._arm(given, changes).settings, self._baseline)
+        if share < 1:
+            changes |= shortened(self._arm(given, changes).settings, share)
+        return self._arm(given, changes)
+
+    def runs(self, folder: Path, arms: Sequence[Arm] = ()) -> list[list[SweepRun]]:
+        """Return the runs of each arm, by seed.
+
+        Args:
+            folder: of the sweep.
+            arms: those of the sweep, if tuning has changed them.
+        """
+        return [
+            [
+                SweepRun(arm, seed, folder / (arm.name if is_only else f"{arm.name}-seed{seed}"))
+                for seed in seeds
+            ]
+            for arm in arms or self.arms
+            for seeds in [self.seeds_of(arm)]
+            for is_only in [seeds == [arm.settings.seed]]
+        ]
+
+    def seeds_of(self, arm: Arm) -> list[int]:
+        """Return the seeds of the runs that are reported."""
+        given, asked = self._arguments.seeds or [], self.spec.seeds
+        if len(given) > 1:
+            return list(given)
+        if given:
+            asked = given[0]
+        elif self.is_smoke_test:
+            asked = asked[:1] if isinstance(asked, list) else 1
+        if isinstance(asked, list):
+            return asked
+        return list(range(arm.settings.seed, arm.settings.seed + (asked or 1)))
+
+    def _budget(self) -> Budget | None:
+        """Return the budget; in a smoke test that of a spec is that of the tiny baseline."""
+        if self._arguments.budget is not None:
+            return read_budget(self._arguments.budget, "--budget")
+        budget = self.spec.budget
+        if budget is None or not self.is_smoke_test:
+            return budget
+        return None if budget.unit in HOURS else Budget(budget.unit, None)
+
+    def _arm(self, given: ArmSpec, changes: Mapping[str, str]) -> Arm:
+        own = {**vars(self._arguments), "recipe": given.recipe}
+        own.pop("name", None)  # that of the sweep
+        words: dict[str, object] = {**self.spec.settings, **given.words, **self._smoke}
+        if own["corpus"] or "corpus" in words:
+            words.pop("data.corpus", None)  # another name of it
+        laid = vars(laid_under(argparse.Namespace(**own), words))
+        arguments = argparse.Namespace(**{**laid, **changes})
+        settings = read_settings(arguments)
+        of_command = setting_words(arguments, without=("recipe", "seed"))
+        return Arm(given.name, given.recipe, settings, tuple(of_command))
+
+    def _refuse_tuned_words(self) -> None:
+        tuned = {name for arm in self.spec.arms for point in arm.points for name in point}
+        given = vars(self._arguments)
+        for name in tuned:
+            if given.get(name) is not None or name in self.spec.settings:
+                raise ConfigError(f"{name} is given, and [tune] tries it; remove one of them")
+
+    def _refuse_wrong_seeds(self) -> None:
+        seeds, seed = self._arguments.seeds or [], vars(self._arguments).get("seed")
+        given, of_spec = " ".join(map(str, seeds)), self.spec.seeds
+        if len(seeds) == 1 and not 0 < seeds[0] <= MOST_SEEDS:
+            raise ConfigError(
+                f"--seeds {given}: give a number of seeds, at most {MOST_SEEDS:,}, or a list; one "
+                f"seed of your choice is --seed {given}"
+            )
+        for several in (seeds, of_spec if isinstance(of_spec, list) else ()):
+            if len(several) != len(set(several)):
+                raise ConfigError(f"seeds {' '.join(map(str, several))}: one is given twice")
+        if seed is not None and (len(seeds) > 1 or (not seeds and isinstance(of_spec, list))):
+            raise ConfigError(
+                f"--seed {seed} and a list of seeds: give one of them; --seed 5 --seeds 3 are the "
+                "seeds 5, 6 and 7"
+            )
+
+
+def refuse_names(arms: Sequence[Arm], *, num_seeds: int) -> None:
+    """Refuse a name of two arms, or of something else in the folder of a sweep.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    names = [arm.name for arm in arms]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"two arms are called {name}; give each a name of its own")
+        if num_seeds == 1 and name in OTHERS:
+            raise ConfigError(
+                f"an arm cannot be called {name}: a sweep has {listed(OTHERS)} in its folder; "
+                "rename the recipe"
+            )
+
+
+def refuse_equal_arms(arms: Sequence[Arm]) -> None:
+    """Refuse an arm twice.
+
+    Raises:
+        ConfigError: two have the same settings.
+    """
+    found: dict[RunSettings, str] = {}
+    for arm in arms:
+        settings = arm.settings.model_copy(update={"name": ""})
+        if settings in found:
+            raise ConfigError(
+                f"{found[settings]} and {arm.name} have the same settings, so they are one "
+                "arm; change one, or remove it (an option of the command line changes all)"
+            )
+        found[settings] = arm.name
+
+
+def refuse_incomparable_losses(arms: Sequence[Arm]) -> None:
+    """Refuse, before hours of training, arms that a comparison refuses after them.
+
+    Raises:
+        ConfigError: their objectives, or what a held-out loss is measured on, differ.
+    """
+    of_loss = ("objective", "evaluation.rows", "electra.", *MASKING)
+    of_data = tuple(name for name in DataSettings.model_fields if name != "loader_workers")
+    of_text = (*(f"data.{name}" for name in of_data), "model.vocabulary_size")
+    first = flat(arms[0].settings.model_dump())
+    for arm in arms[1:]:
+        own = flat(arm.settings.model_dump())
+        shares_data = first["data.shards"] == own["data.shards"] is not None
+        names = of_loss if shares_data else (*of_loss, *of_text)
+        differing = [n for n in own if n.startswith(names) and own[n] != first[n]]
+        if differing:
+            raise ConfigError(
+                f"{arms[0].name} and {arm.name} differ in {listed(differing)}, so their held-out "
+                "losses cannot be compared; give all arms the same, or a sweep of their own with "
+                "the same --budget, and compare the scores of fine-tuning"
+            )
+
+
+def _smoke_words(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return what a smoke test lays over every arm; the command line comes before it.
+
+    The text is a source of 0.7 MB that every Python has: the help of its own language. With
+    `--data.shards` the settings of the data stay those of the recipes.
+    """
+    import pydoc_data
+
+    tree, given = toml_in(SMOKE), vars(arguments)
+    words: dict[str, object] = {**as_words(tree["settings"], str(SMOKE))}
+    if given.get("data.shards") is None:
+        words |= as_words(tree["text"], str(SMOKE))
+        if not arguments.corpus and given.get("data.corpus") is None:
+            topics = Path(pydoc_data.__path__[0]) / "topics.py"
+            words["corpus"] = [f"text:{topics}:documents=line"]
+    return words

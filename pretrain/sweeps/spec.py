@@ -1,0 +1,220 @@
+"""A sweep in words: arms with their settings, and seeds; from a TOML file or a command line.
+
+# The first line, for lists.
+seeds = 3                                  # or [4, 8, 9]
+budget = "flops"                           # see budget.py
+[settings]                                 # of all arms
+steps = 800
+[arms]                                     # NAME = a recipe, or a table
+baseline = "bert_r"
+[arms.layer_drop]
+recipe = "tupe_r_pld"
+learning_rate.peak = 4e-3                  # a setting that this arm changes
+values.layer_drop.theta_bar = [0.5, 0.9]   # an arm for each: layer_drop-0.5, layer_drop-0.9
+tune.layer_drop.gamma = [0.01, 0.1, 1.0]   # instead of what [tune] tries, and as many
+[tune]                                     # see tuning.py
+learning_rate.peak = [1e-3, 2e-3, 4e-3]
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from data_prep.command_line import setting_fields
+from data_prep.files.quoting import quoted
+from pretrain.config.errors import ConfigError, nearest
+from pretrain.config.recipe_files import sweep_file, toml_in
+from pretrain.config.settings import RunSettings, explain, flat
+from pretrain.sweeps.budget import read_budget
+
+NAME = re.compile(r"\w[\w.-]*")  # of an arm: its folder begins with it
+MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
+
+# Of a sweep and its runs, not of an arm.
+NOT_OF_ARMS = {"name": "it is the name of the arm", "seed": "give seeds at the top"}
+
+Point = Mapping[str, str]  # of a grid: a setting and its word, of each
+Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what is no field: settings of runs."""
+        return self.model_extra or {}
+
+
+class ArmTable(_Table):
+    """An arm, or several."""
+
+    recipe: str
+    values: dict[str, Any] = {}
+    tune: dict[str, Any] = {}
+
+
+class TuneTable(_Table):
+    """What every arm tries before its runs: its settings."""
+
+    seeds: int = Field(1, ge=1)  # of each trial; none of them is one that is reported
+    share: float = Field(1.0, gt=0, le=1)  # length of a trial as a share of that of a run
+
+
+class SpecTables(BaseModel):
+    """The content of a spec."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    seeds: Annotated[int, Field(ge=1, le=MOST_SEEDS)] | Seeds | None = None
+    budget: str | None = None
+    settings: dict[str, Any] = {}
+    arms: dict[str, ArmTable] = Field(min_length=1)
+    tune: TuneTable = TuneTable()
+
+    @field_validator("arms", mode="before")
+    @classmethod
+    def _read_recipes(cls, arms: Any) -> Any:
+        if not isinstance(arms, dict):
+            return arms
+        return {n: {"recipe": arm} if isinstance(arm, str) else arm for n, arm in arms.items()}
+
+
+@dataclass(frozen=True)
+class ArmSpec:
+    """An arm as it was written: a recipe, and what is changed.
+
+    Attributes:
+        name: of the arm.
+        recipe: what `tupelo train` is given.
+        words: value of each changed setting, as the command line takes it.
+        points: the grid that is tried before its runs; none: the sweep tunes nothing.
+    """
+
+    name: str
+    recipe: str
+    words: Mapping[str, str]
+    points: tuple[Point, ...] = ()
+
+
+class Spec:
+    """A sweep as it was written."""
+
+    def __init__(self, tables: SpecTables, file: Path | None = None) -> None:
+        """Read the settings in the tables of a file; None: those of a command line.
+
+        Raises:
+            ConfigError: a name or a value is wrong.
+        """
+        self.file, self.tuning, self.seeds = file, tables.tune, tables.seeds
+        self.settings = as_words(tables.settings, f"{file}: [settings]")
+        budget = tables.budget
+        self.budget = None if budget is None else read_budget(budget, f"{file}: budget")
+        tried = grid(tables.tune.settings, f"{file}: [tune]") if tables.tune.settings else ()
+        if not tried and "tune" in tables.model_fields_set:
+            raise ConfigError(f"{file}: [tune] names no setting; such as: steps = [100, 200]")
+        self.arms = [
+            arm
+            for name, table in tables.arms.items()
+            for arm in _arms(name, table, tried, f"{file}: arm {quoted(name)}")
+        ]
+
+
+def spec_of(recipes: Sequence[str]) -> Spec:
+    """Return what the positionals of a command line ask for: recipes, or one spec.
+
+    Raises:
+        ConfigError: the spec is wrong, or it is not alone; two recipes have one name.
+    """
+    files = [sweep_file(recipe) for recipe in recipes]
+    for recipe, file in zip(recipes, files, strict=True):
+        if file is not None and len(recipes) > 1:
+            raise ConfigError(
+                f"{recipe} is a sweep, which names its arms itself; give it alone, or recipes"
+            )
+    if files[0] is not None:
+        return read_spec(files[0])
+    arms: dict[str, str] = {}
+    for recipe in recipes:
+        # A run folder can be given as "." too.
+        name = Path(os.path.abspath(recipe)).name.removesuffix(".toml")
+        if name in arms:
+            raise ConfigError(f"two arms are called {name}; give each a name of its own")
+        arms[name] = recipe
+    return Spec(SpecTables(arms=arms))
+
+
+def read_spec(file: Path) -> Spec:
+    """Read a spec.
+
+    Raises:
+        ConfigError: it is not valid TOML, or a name or a value in it is wrong.
+    """
+    tree = toml_in(file)
+    for name in (tree.keys() & RunSettings.model_fields) - SpecTables.model_fields.keys():
+        raise ConfigError(f"{file}: {name} is a setting of runs; put it under [settings]")
+    try:
+        return Spec(SpecTables(**tree), file)
+    except ValidationError as error:
+        raise ConfigError(f"{file}: {explain(error, SpecTables)}") from None
+
+
+def _arms(name: str, table: ArmTable, tried: tuple[Point, ...], place: str) -> list[ArmSpec]:
+    """Return the arms of one entry: as many as it has values."""
+    own = grid(table.tune, f"{place}: tune") if table.tune else tried
+    if len(own) != len(tried):
+        raise ConfigError(
+            f"{place} tries {len(own)} combinations, and [tune] {len(tried)}; give as many, so "
+            "that no arm has more trials"
+        )
+    arms, words = [], as_words(table.settings, place)
+    for point in grid(table.values, f"{place}: values"):
+        named = "-".join([name, *map(in_a_name, point.values())])
+        if not NAME.fullmatch(named):
+            raise ConfigError(f"{place}: use letters, digits, and . _ - for names, not {named}")
+        twice = (words.keys() & point.keys()) | ({*words, *point} & {*(own or [{}])[0]})
+        if twice:
+            raise ConfigError(f"{place} gives {min(twice)} twice, also as values or to tune")
+        arms.append(ArmSpec(named, table.recipe, {"name": named, **words, **point}, own))
+    return arms
+
+
+def in_a_name(value: str) -> str:
+    """Return the word of a value as it is part of the name of an arm."""
+    return re.sub(r"[^\w.-]+", "_", value).strip("_")
+
+
+def grid(tree: dict[str, Any], place: str) -> tuple[Point, ...]:
+    """Return every combination of the values of settings; one without any, of no setting."""
+    lists: dict[str, list[str]] = {}
+    for name, values in flat(tree).items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"{place}: {name}={quoted(values)} is not a list of values")
+        lists[name] = [as_words({name: value}, place)[name] for value in values]
+        if len({*lists[name]}) < len(values):
+            raise ConfigError(f"{place}: {name}={quoted(values)} has a value twice")
+    return tuple(dict(zip(lists, each, strict=True)) for each in itertools.product(*lists.values()))
+
+
+def as_words(tree: Mapping[str, Any], place: str) -> dict[str, str]:
+    """Return settings as the command line takes them."""
+    known = setting_fields(RunSettings)
+    words = {}
+    for name, value in flat(dict(tree)).items():
+        if name in NOT_OF_ARMS:
+            raise ConfigError(f"{place} has {name}: {NOT_OF_ARMS[name]}")
+        if name not in known:
+            raise ConfigError(f"{place}: there is no setting {name}{nearest(name, list(known))}")
+        if not isinstance(value, bool | str | int | float | list):
+            raise ConfigError(f"{place}: {name}={quoted(value)} is not a value of a setting")
+        if isinstance(value, list):
+            words[name] = ",".join(map(str, value)) or "none"
+        else:
+            words[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return words

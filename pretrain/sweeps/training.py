@@ -1,0 +1,155 @@
+"""Trains the runs of a sweep, as many at once as there are launch plans."""
+
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from pretrain.checkpoint.starting import RUN_FILE, finished
+from pretrain.compare.run_files import was_stopped_by_anomaly
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import RunSettings, as_json
+from pretrain.data.shards import shards_folder
+from pretrain.launching.child import Child, last_line, run_child
+from pretrain.launching.launch_plan import LaunchPlan
+from pretrain.launching.preparation import must_build
+from pretrain.reports.words import amount, counted
+from pretrain.schedules.horizon import SECONDS_PER_HOUR
+from pretrain.sweeps.plan import SMOKE_NOTE, Sweep
+from pretrain.sweeps.pool import run_units
+from pretrain.sweeps.runs import Arm, SweepRun
+from pretrain.sweeps.spec import ArmSpec
+
+MEASURED_SECONDS = 2  # of each arm
+SPEED = re.compile(r"^seconds per step +(\S+)$", re.MULTILINE)  # as a dry run prints it
+
+
+def describe_sweep(
+    sweep: Sweep, runs: Sequence[SweepRun], trials: Sequence[SweepRun], *, at_once: int
+) -> str:
+    """Return the arms, the number of runs and trials, the data and the place, in lines."""
+    rows = [
+        (given.name, given.recipe, _changes(given), *_length(arm.settings))
+        for given, arm in zip(sweep.spec.arms, sweep.arms, strict=True)
+    ]
+    done, settings = sum(run.is_finished for run in runs), sweep.arms[0].settings
+    lines = [
+        tabulate(rows, ("arm", "recipe", "changed", "length", "tokens"), disable_numparse=True),
+        "",
+        f"runs: {len(runs)}, {done} finished, {at_once} at a time, in {runs[0].folder.parent}",
+        f"data: {shards_folder(settings)}" + (" (built first)" if must_build(settings) else ""),
+    ]
+    if trials:
+        share = sweep.spec.tuning.share
+        lines.append(f"tuning: {len(trials)} trials before the runs, each {share:.0%} of a run")
+    return "\n".join([*lines, *([f"note: {SMOKE_NOTE}"] if sweep.is_smoke_test else [])])
+
+
+def _changes(given: ArmSpec) -> str:
+    return ", ".join(f"{n} {word}" for n, word in given.words.items() if n != "name")
+
+
+def _length(settings: RunSettings) -> tuple[str, str]:
+    if settings.hours is not None:
+        return amount(settings.hours * SECONDS_PER_HOUR, "training_seconds"), "-"
+    tokens = settings.steps * settings.batch.global_sequences * settings.data.sequence_length
+    return f"{settings.steps:,} steps", amount(tokens, "tokens")
+
+
+def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:
+    """Measure some steps of each arm, and return how long the runs that are left train.
+
+    Raises:
+        SystemExit: a signal asked to stop.
+        ConfigError: an arm cannot be trained.
+    """
+    left = [run for run in runs if not run.is_finished]
+    seconds: dict[str, float] = {}
+    for arm in {run.arm.name: run.arm for run in left}.values():
+        print(f"measuring the speed of {arm.name} ...", flush=True)
+        length = arm.settings.steps * _seconds_per_step(arm, plans[0])
+        hours = arm.settings.hours
+        seconds[arm.name] = length if hours is None else hours * SECONDS_PER_HOUR
+    each = ", ".join(f"{name} {amount(s, 'training_seconds')}" for name, s in seconds.items())
+    whole = sum(seconds[run.arm.name] for run in left) / min(len(plans), len(left))
+    return f"training takes about {amount(whole, 'training_seconds')}; a run: {each}"
+
+
+def _seconds_per_step(arm: Arm, plan: LaunchPlan) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        output, recipe = Path(folder) / "output", Path(folder) / arm.name
+        recipe.mkdir()
+        (recipe / RUN_FILE).write_text(as_json(arm.settings))  # a command reads a run, too
+        words = ["train", str(recipe), "--run-folder", f"{recipe}/run", "--dry-run"]
+        ended = run_child(plan.child([*words, "--measure", str(MEASURED_SECONDS)], output))
+        if ended.stopped:
+            sys.exit(ended.status)
+        found = SPEED.search(output.read_text())
+        if found is None:
+            raise ConfigError(f"{arm.name} cannot be trained: {last_line(output)}")
+        return float(found[1])
+
+
+def train_runs(
+    runs: Sequence[SweepRun],
+    plans: Sequence[LaunchPlan],
+    on_finished: Callable[[SweepRun], None],
+) -> None:
+    """Train the runs that are not finished, each in new processes.
+
+    One plan: a run writes to this terminal. Several: each writes to a file of its own.
+
+    Args:
+        runs: in the order in which they are started.
+        plans: how a run is started; a run holds one until it ends.
+        on_finished: called with a run that has finished.
+
+    Raises:
+        SystemExit: a run failed, and the others have ended; or a signal asked to stop.
+        ConfigError: a finished run has other settings, or `on_finished` raises it.
+    """
+    numbers = {run.folder: number for number, run in enumerate(runs, 1)}
+    failed: list[int] = []  # statuses
+
+    def say(run: SweepRun, text: str) -> None:
+        print(f"[{numbers[run.folder]}/{len(runs)}] {run.folder.name}: {text}", flush=True)
+
+    def start(run: SweepRun, plan: LaunchPlan) -> Child:
+        say(run, f"{'resuming' if run.has_begun else 'starting'} in {run.folder}")
+        run.folder.parent.mkdir(parents=True, exist_ok=True)  # of its output, and of trials
+        return plan.child(run.words, output_file(run) if len(plans) > 1 else None)
+
+    def ended(run: SweepRun, status: int | OSError, stopped: bool) -> None:
+        end, output = finished(run.folder), ""
+        if len(plans) > 1 and not isinstance(status, OSError):
+            output = f"; {last_line(output_file(run))} ({output_file(run)})"
+        if end is not None:
+            on_finished(run)
+            say(run, f"finished, held-out loss {end.held_out_loss:.4f}")
+        elif stopped:
+            say(run, f"asked to stop{output}")
+        elif was_stopped_by_anomaly(run.folder):
+            on_finished(run)
+            say(run, "diverged, and the others go on")
+        else:
+            # The deepspeed launcher reports success when its workers are killed by a signal.
+            how = f"failed with status {status}" if status else "ended without a result"
+            say(run, f"not started: {status}" if isinstance(status, OSError) else how + output)
+            failed.append(status if isinstance(status, int) and status else 1)
+
+    for run in runs:
+        if run.is_finished:
+            run.refuse_other_settings(run.folder)
+            say(run, "finished before")
+    run_units([run for run in runs if not run.is_finished], plans, start, ended)
+    if failed:
+        print(f"{counted(len(failed), 'run')} failed; the others have ended", file=sys.stderr)
+        sys.exit(failed[0])
+
+
+def output_file(run: SweepRun) -> Path:
+    """Return the file with the output of a run that is trained beside others."""
+    return run.folder.with_name(f"{run.folder.name}.log")

@@ -1,0 +1,149 @@
+"""Runs of a sweep on several GPUs: together, on GPUs of their own. The trainer is a stub."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.config.errors import ConfigError
+from tests.pretrain.sweeps.conftest import SIZES
+
+TWO = ("bert_a", "tupe_r", "--name", "x")
+
+
+def events(output):
+    """Return the lines of a sweep that name a run, without the number."""
+    return [line.partition("] ")[2] for line in output.splitlines() if line.startswith("[")]
+
+
+def test_as_many_runs_as_gpus_are_trained_at_once_each_on_one_of_its_own(
+    here, run, monkeypatch, capsys
+):
+    """Each stub waits until three train."""
+    here.gpus(4)
+    monkeypatch.setenv("STUB_TOGETHER", "3")
+    arms = ("bert_a", "bert_r", "tupe_r")
+    run(*arms, "--name", "x")
+    assert len(here.calls("python -m pretrain train")) == 3
+    assert sorted(here.visible()) == ["0", "0", "0", "0", "1", "2"]  # three were measured
+    output = capsys.readouterr().out
+    lines = events(output)
+    assert lines[:3] == [f"{arm}: starting in runs/x/{arm}" for arm in arms]
+    assert sorted(lines[3:]) == [f"{arm}: finished, held-out loss 5.5000" for arm in arms]
+    assert "3 at a time" in output
+
+
+def test_gpus_are_divided_among_few_runs_and_each_has_a_port(here, run):
+    here.gpus(8)
+    run(*TWO)
+    pattern = r"deepspeed --include localhost:([\d,]+) --master_port (\d+) --module pretrain train "
+    found = [re.match(pattern, call) for call in here.calls(" train ")]
+    assert {match[1] for match in found} == {"0,1,2,3", "4,5,6,7"}
+    assert len({match[2] for match in found}) == 2
+
+
+def test_a_run_has_as_many_gpus_when_it_is_resumed(here, run, monkeypatch, capsys):
+    here.gpus(8)
+    with pytest.raises(SystemExit), monkeypatch.context() as failing:
+        failing.setenv("STUB_NO_RESULT", "1")
+        run(*TWO)
+    Path("runs/x/bert_a/launches.jsonl").write_text('{"world_size": 4}\n')
+    here.log.unlink()
+    here.gpus(3)
+    with pytest.raises(ConfigError, match="each run was begun on 4 GPUs, and there are 3 here"):
+        main(["sweep", "--resume", "--name", "x"])
+    assert not here.calls(" train ")
+    here.gpus(5)
+    main(["sweep", "--resume", "--name", "x"])
+    assert "1 at a time" in capsys.readouterr().out
+    for call in here.calls(" train "):
+        assert call.startswith("deepspeed --num_gpus 4 --master_port ")
+
+
+@pytest.mark.parametrize(("gpus", "used"), [("2", {"0", "1"}), ("1", {"0"})])
+def test_the_number_of_gpus_is_that_of_the_sweep_and_in_the_line_that_continues(
+    here, run, capsys, gpus, used
+):
+    here.gpus(4)
+    run(*TWO, "--gpus", gpus)
+    line = f"continue with: tupelo sweep --resume --name x --gpus {gpus}\n"
+    assert line in capsys.readouterr().out
+    assert len(here.calls("python -m pretrain train ")) == 2 and set(here.visible()) == used
+
+
+def test_a_sweep_on_several_machines_trains_one_run_after_the_other(here, run, capsys):
+    here.gpus(4)
+    Path("hosts").write_text("one slots=4\ntwo slots=4\n")
+    run(*TWO, "--hostfile", "hosts")
+    assert "1 at a time" in capsys.readouterr().out
+    assert len(here.calls("deepspeed --hostfile hosts --module pretrain train ")) == 2
+
+
+def test_a_run_that_fails_beside_others_fails_alone_and_each_has_a_file_for_its_output(
+    here, run, monkeypatch, capfd
+):
+    here.gpus(2)
+    says = 'case $call in *" train "*) echo "says $4"; echo "warns $4" >&2 ;; esac\n'
+    here.program("python", (here.bin / "python").read_text() + says)
+    monkeypatch.setenv("STUB_FAILS", "* train bert_a *")
+    with pytest.raises(SystemExit) as end:
+        run("bert_a", "bert_r", "tupe_r", "--name", "x")
+    output, errors = capfd.readouterr()
+    assert end.value.code == 3 and "1 run failed; the others have ended" in errors
+    ends = sorted(event for event in events(output) if "starting" not in event)
+    assert ends[0] == "bert_a: failed with status 3; it wrote nothing (runs/x/bert_a.log)"
+    assert [end.partition(":")[0] for end in ends[1:]] == ["bert_r", "tupe_r"]
+    assert "says" not in output and "warns" not in errors
+    lines = Path("runs/x/tupe_r.log").read_text().splitlines()
+    assert sorted(lines) == ["says tupe_r", "warns tupe_r"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_reaches_all_runs_and_no_other_is_started(stubs, shards, number):
+    stubs.gpus(2)
+    words = ("bert_a", "bert_r", "tupe_r", "--name", "x", "--data.shards", shards, *SIZES)
+    process = stubs.start_waiting("sweep", *words, count=2, STUB_WAITS="train")
+    os.killpg(process.pid, number)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    passed_on = "INT" if number == signal.SIGINT else "TERM"  # launchers know no others
+    assert stubs.calls("heard") == [f"heard {passed_on}"] * 2
+    assert errors == "Stopped. Continue with: tupelo sweep --resume --name x\n"
+    assert sorted(event.partition(";")[0] for event in events(output)[2:]) == [
+        "bert_a: asked to stop",
+        "bert_r: asked to stop",
+    ]
+    assert len(stubs.calls(" train ")) == 2
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+@pytest.mark.parametrize("asked", [None, "1"])
+def test_on_processors_runs_share_the_threads(here, run, monkeypatch, capsys, asked):
+    """Each stub waits until two train."""
+    python = (here.bin / "python").read_text()
+    here.program("python", python + 'echo "threads $OMP_NUM_THREADS" >>"$CALLS"\n')
+    monkeypatch.setenv("OMP_NUM_THREADS", asked or "")
+    monkeypatch.setenv("STUB_TOGETHER", "2")
+    run("bert_a", "bert_r", "tupe_r", "--name", "x", "--at-once", "2")
+    share = asked or str(len(os.sched_getaffinity(0)) // 2)
+    assert set(here.calls("threads")) == {f"threads {share}"}
+    assert len(here.calls(" train ")) == 3
+    assert "tupelo sweep --resume --name x --at-once 2\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "message"),
+    [
+        (2, ("--at-once", "3"), "--at-once 3: there are 2 GPUs for these runs"),
+        (0, ("--at-once", "999"), "processors for these runs; ask for fewer"),
+        (0, ("--at-once", "0"), "0: give a number of runs, such as 2"),
+    ],
+)
+def test_more_at_once_than_there_is_room_for_is_refused(here, run, gpus, options, message):
+    here.gpus(gpus)
+    with pytest.raises(ConfigError, match=message):
+        run(*TWO, *options)
+    assert not here.calls(" train ")
