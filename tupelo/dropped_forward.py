@@ -1,7 +1,8 @@
 """The forward method of a block that layer drop may skip."""
 
 import copy
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,18 +10,12 @@ from torch import Tensor, nn
 from pretrain.config.errors import ConfigError
 
 
-class DropMask(Protocol):
-    """What a block asks at each forward pass."""
-
-    def scale(self, number: int) -> float:
-        """Return 0 to skip block `number`, else its 1/p."""
-
-
 class DroppedForward:
     """The forward method of a block under layer drop; a deep copy of it is the plain one."""
 
-    def __init__(self, mask: DropMask, number: int, block: nn.Module) -> None:
-        self._mask, self._number, self._block = mask, number, block
+    def __init__(self, scale: Callable[[], float], block: nn.Module) -> None:
+        """Wrap the method of a block, given what returns 0 to skip it, else its 1/p."""
+        self._scale, self._block = scale, block
         self._forward = block.forward
         self._replaced = vars(block).get("forward")  # such as one that accelerate has put there
         # By the flags of a call: the length of the tuple that the block returns, None: a tensor.
@@ -48,7 +43,7 @@ class DroppedForward:
         """Run the block, or skip it."""
         if not self._block.training:
             return self._forward(*inputs, **named)
-        scale = self._mask.scale(self._number)
+        scale = self._scale()
         x: Tensor = inputs[0] if inputs else named["hidden_states"]
         flags = _flags(inputs, named)
         if scale == 0:

@@ -14,6 +14,7 @@ had layer drop for PreLN alone; LayerDrop (Fan et al., ICLR 2020) does not resca
 """
 
 import copy
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,8 @@ class LayerDrop:
         self.theta, self.branch_scales = 1.0, list[float]()
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._forwards = [
-            DroppedForward(self, number, block) for number, block in enumerate(self.blocks)
+            DroppedForward(functools.partial(self._scale, number), block)
+            for number, block in enumerate(self.blocks)
         ]
         for forward in self._forwards:
             forward.put()
@@ -225,12 +227,7 @@ class LayerDrop:
             seed=self._seed,
         )
 
-    def scale(self, number: int) -> float:
-        """Return by how much block `number` counts in the current step; 0: it is skipped.
-
-        Raises:
-            ConfigError: no step has begun.
-        """
+    def _scale(self, number: int) -> float:
         if not self.branch_scales:
             raise ConfigError(
                 "this step has no drop mask: call begin_step(finished_steps) before a "

@@ -4,10 +4,9 @@ import warnings
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, pipeline
+from transformers import AutoModel, AutoTokenizer
 
 import tupelo
-from tests.pretrain.convert.external.test_hf_bert import save as save_bert
 
 TEXTS = ["abcd efgh.", ("abcd efgh ijkl", "mnop"), "[MASK] abc", ("a [MASK]", "[MASK].")]
 
@@ -55,34 +54,6 @@ def test_vectors_are_means_over_tokens_or_the_state_of_cls(encoder, theirs):
     torch.testing.assert_close(encoder.embed(TEXTS), torch.stack(means), rtol=1e-4, atol=1e-5)
     found = encoder.embed(TEXTS, pooling="cls")
     torch.testing.assert_close(found, states[-1][:, 0], rtol=1e-4, atol=1e-5)
-
-
-def test_guesses_are_those_of_the_pipeline_of_transformers(encoder, export):
-    text = "abcd [MASK] efgh [MASK]."
-    fill = pipeline("fill-mask", model=str(export), trust_remote_code=True, device="cpu")
-    words = encoder.text_encoder
-    found = encoder.fill_mask(text, top=6)
-    for guesses, every_row in zip(found, fill(text, top_k=1024), strict=True):
-        # of the 1024 rows of the table, those that stand for a token
-        tokens = [row for row in every_row if row["token"] < words.record.vocabulary_size]
-        total = sum(row["score"] for row in tokens)
-        assert [words.tokenizer.token_to_id(guess.token) for guess in guesses] == [
-            row["token"] for row in tokens[:6]
-        ]
-        assert [guess.probability for guess in guesses] == pytest.approx(
-            [row["score"] / total for row in tokens[:6]], rel=1e-4
-        )
-
-
-def test_a_bert_of_hugging_face_gives_its_states(tmp_path):
-    model = save_bert(tmp_path)
-    text = "The cat sat on [MASK] mat."
-    ids = AutoTokenizer.from_pretrained(tmp_path)(text, return_tensors="pt")["input_ids"]
-    with torch.no_grad():
-        expected = model.bert(ids).last_hidden_state
-    found = tupelo.load(tmp_path).hidden_states([text])
-    # fp32 through three blocks with weights twenty times as large as trained ones
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_vector_depends_neither_on_the_other_texts_nor_on_the_batches(encoder):

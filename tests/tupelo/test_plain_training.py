@@ -10,7 +10,6 @@ import tupelo
 from data_prep.shards.format import open_shards
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.recipe import load_settings
-from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.frequencies import word_frequencies
 from tests.plain_loop import plain_loop
 from tests.tupelo.conftest import DROPS
@@ -69,14 +68,6 @@ def test_an_output_bias_of_frequencies_is_that_of_the_shards(shards):
     torch.testing.assert_close(model.head.output_bias.double(), expected, rtol=1e-6, atol=0)
     with pytest.raises(ValueError, match="there are no shards in missing"):
         tupelo.build("tiny_cpu", values | {"data.shards": "missing"})
-
-
-def test_initial_weights_are_loaded_or_refused(run):
-    model = tupelo.build("tiny_cpu", {"initial_weights": str(run)})
-    weights = load_pretrained(run).weights
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
-    with pytest.raises(ValueError, match="is another model: model.width=32 there and 64 here"):
-        tupelo.build("tiny_cpu", {"initial_weights": str(run), "model.width": 64})
 
 
 def test_a_plain_loop_with_layer_drop_trains_what_the_command_trains(run):

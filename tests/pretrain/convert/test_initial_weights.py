@@ -181,16 +181,6 @@ def test_before_rows_are_built_a_tokenizer_that_would_be_trained_is_refused(sour
     assert str(refusal.value).endswith(f"--data.tokenizer {source / 'tokenizer.json'}")
 
 
-def test_before_rows_are_built_other_words_and_other_models_are_refused(
-    source, other_words, tmp_path
-):
-    check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(source)))
-    with pytest.raises(ConfigError, match="another tokenizer than .* have the same id"):
-        check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(other_words)))
-    with pytest.raises(ConfigError, match="give --model.num_layers 2"):
-        check_before_build(unbuilt(source, tmp_path, "--model.num_layers", "3"))
-
-
 def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_same(source, tmp_path):
     tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
     tokenizer.normalizer = BertNormalizer(lowercase=False)
