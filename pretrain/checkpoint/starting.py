@@ -30,14 +30,16 @@ def refuse_to_start(folder: Path) -> None:
         ConfigError: the folder holds a run or other files, or is a file.
     """
     if (folder / RUN_FILE).exists():
+        continues = "; continue it with --resume"
+        if (folder / RESULT_FILE).exists():
+            continues = ", which is finished; lengthen it with --resume and more --steps"
         raise ConfigError(
-            f"{folder} already holds a run{_how_to_continue(folder)}, or choose another folder "
-            "with --run-folder"
+            f"{folder} already holds a run{continues}, or choose another folder with --run-folder"
         )
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; choose a new folder with --run-folder")
-    other = sorted(entry.name for entry in folder.glob("*") if not _is_left_over(entry.name))
-    if other:
+    names = (entry.name.partition(".partial-")[0] for entry in folder.glob("*"))
+    if other := sorted(name for name in names if name not in WRITTEN_BEFORE):
         raise ConfigError(
             f"{folder} holds {other[0]}, which is no part of a run; choose a new or empty folder "
             "with --run-folder"
@@ -68,15 +70,3 @@ def finished(folder: Path) -> Finished | None:
     if type(step) is not int or not isinstance(loss, int | float):
         raise ConfigError(f"{file} is damaged; remove it, and resume the run")
     return Finished(step, float(loss))
-
-
-def _how_to_continue(folder: Path) -> str:
-    if (folder / RESULT_FILE).exists():
-        return ", which is finished; lengthen it with --resume and more --steps"
-    return "; continue it with --resume"
-
-
-def _is_left_over(name: str) -> bool:
-    return name in WRITTEN_BEFORE or name.startswith(
-        tuple(f"{written}.partial-" for written in WRITTEN_BEFORE)
-    )

@@ -49,7 +49,14 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
     except Exception as error:
         interruption.leave()
         lost = lost_process(error)
-        known = _out_of_memory(error) if isinstance(error, torch.OutOfMemoryError) else error
+        known: Exception = error
+        if isinstance(error, torch.OutOfMemoryError):
+            complaint = next(iter(str(error).splitlines()), "out of memory")
+            known = ConfigError(
+                f"{complaint[:LONGEST_COMPLAINT]}; end other processes on "
+                "the GPU, give a smaller --batch.micro_sequences, or set --engine.recompute_blocks "
+                "true (a resume needs --elastic for these)"
+            )
         if ranks.world_size > 1:
             _end(ranks, known, lost)
         if lost is not None:
@@ -72,15 +79,6 @@ def lost_process(error: Exception) -> str | None:
     if found := LOST_RANK.search(text):
         return f"lost another rank ({found[0]}); what it printed before it ended says why"
     return None
-
-
-def _out_of_memory(error: torch.OutOfMemoryError) -> ConfigError:
-    first_line = f"{error}\n".partition("\n")[0]
-    return ConfigError(
-        f"{first_line[:LONGEST_COMPLAINT]}; end other processes on the GPU, give a smaller "
-        "--batch.micro_sequences, or set --engine.recompute_blocks true (a resume needs --elastic "
-        "for these)"
-    )
 
 
 def _end(ranks: Ranks, error: Exception, lost: str | None) -> NoReturn:

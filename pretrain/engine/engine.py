@@ -155,7 +155,10 @@ class Engine:
                 parts[name] = parts[name] + part.sums() if name in parts else part.sums()
             with self._phases.phase("optimizer"):
                 if self._is_alone and self._engine.is_gradient_accumulation_boundary():
-                    self._fill_missing_gradients()
+                    # A skipped block gets a gradient of zero, as by every exchange of gradients.
+                    for parameter in self._module.parameters():
+                        if parameter.grad is None:
+                            parameter.grad = torch.zeros_like(parameter)
                 self._engine.step()
         if self._stale_gradients is not None:
             self._stale_gradients.clear()
@@ -260,12 +263,6 @@ class Engine:
                 target.copy_(checkpoint.read(kind, part.name, part.piece))
         set_scaler_counters(self._optimizer, counters.loss_scaler)
         distributed.barrier()
-
-    def _fill_missing_gradients(self) -> None:
-        """Give a skipped block a gradient of zero, as every exchange of gradients does."""
-        for parameter in self._module.parameters():
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
 
     def _clip_and_keep_norm(self) -> None:
         parameters, largest = list(self._module.parameters()), self._engine.gradient_clipping()

@@ -160,7 +160,10 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
     if attention in ("fused", "folded") and model.attention_dropout:
         return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"
     if attention == "fused":
-        return _fused_obstacle(settings, machine)
+        obstacle = _kernels_obstacle(settings, machine)
+        if obstacle is None and _compiles_blocks(settings, machine):
+            return "torch.compile does not see through it, and engine.compile_blocks is on"
+        return obstacle
     if attention != "triton":
         return None
     if machine.device == "cpu":
@@ -171,29 +174,19 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
     return _triton_obstacle(settings)
 
 
-def _fused_obstacle(settings: RunSettings, machine: Machine) -> str | None:
-    obstacle = _kernels_obstacle(settings, machine)
-    if obstacle is None and _compiles_blocks(settings, machine):
-        return "torch.compile does not see through it, and engine.compile_blocks is on"
-    return obstacle
-
-
 def _kernels_obstacle(settings: RunSettings, machine: Machine) -> str | None:
     """Return why our kernels for CPUs are not used, or None; refuse it where they must be."""
-    obstacle = _obstacle_to_kernels(settings, machine)
-    if obstacle is not None and settings.engine.cpu_kernels == "on":
-        raise ConfigError(f"engine.cpu_kernels='on': {obstacle}; leave it at auto")
-    return obstacle
-
-
-def _obstacle_to_kernels(settings: RunSettings, machine: Machine) -> str | None:
     if settings.engine.cpu_kernels == "off":
         return "engine.cpu_kernels is off"
     if machine.device != "cpu":
-        return "it is made for CPUs"
-    if machine.dtype not in KERNEL_TYPES:
-        return f"it computes in fp32 or bf16, and this run in {machine.dtype}"
-    return obstacle_to_cpu_kernels()
+        obstacle: str | None = "it is made for CPUs"
+    elif machine.dtype not in KERNEL_TYPES:
+        obstacle = f"it computes in fp32 or bf16, and this run in {machine.dtype}"
+    else:
+        obstacle = obstacle_to_cpu_kernels()
+    if obstacle is not None and settings.engine.cpu_kernels == "on":
+        raise ConfigError(f"engine.cpu_kernels='on': {obstacle}; leave it at auto")
+    return obstacle
 
 
 def _triton_obstacle(settings: RunSettings) -> str | None:

@@ -72,12 +72,9 @@ def measured_dry_run(request: RunRequest | None, seconds: float, *, show_setting
         count, metrics = steps.metrics_of_seconds(seconds)
         per_step = steps.progress.tokens_per_step / metrics["tokens_per_second"]
         rows = [
-            ("executed as", steps.engine.execution.describe()),
             ("measured", f"{count:,} steps of {steps.source}"),
             ("seconds per step", f"{per_step:.4g}"),
-            ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
-            ("model FLOPs utilisation", f"{metrics['model_flops_utilisation']:.1%}"),
-            ("peak memory", size(metrics["peak_memory_bytes"])),
+            *steps.rows(metrics),
         ]
         found = Measured(steps.engine.micro_batches, per_step, rows)
         return on_first_rank(

@@ -87,6 +87,16 @@ class MeasuredSteps:
         memory = peak_memory_bytes(self.ranks.device)
         return progress.take_metrics(progress.schedule.plan(progress.step), self.rate, memory)
 
+    def rows(self, metrics: dict[str, Any]) -> list[tuple[str, str]]:
+        """Return speed and memory in words."""
+        rate = f"{self.rate.flops_per_second:.3e} FLOP/s a rank ({self.rate.source})"
+        return [
+            ("executed as", self.engine.execution.describe()),
+            ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
+            ("model FLOPs utilisation", f"{metrics['model_flops_utilisation']:.1%} of {rate}"),
+            ("peak memory", f"{metrics['peak_memory_bytes'] / 2**20:,.1f} MiB"),
+        ]
+
     def metrics_of_seconds(self, seconds: float) -> tuple[int, dict[str, Any]]:
         """Take steps for about so long, after a warm-up; return their number and metrics."""
         counters = self.progress.counters

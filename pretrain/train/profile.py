@@ -12,7 +12,6 @@ from torch.profiler import profile as traced
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import on_first_rank, start_ranks, stop_ranks
-from pretrain.profiling.hardware import PeakFlops
 from pretrain.schedules.run_thetas import last_theta
 from pretrain.train.measured_steps import MeasuredSteps
 
@@ -51,8 +50,7 @@ def profile(
         if ranks.is_first:
             profiler.export_chrome_trace(str(folder / TRACE_FILE))
             print(f"{settings.name}: {count} steps of {steps.source}, {ranks.world_size} rank(s)")
-            print(f"{steps.engine.describe()}\n")
-            print(describe(metrics, steps.progress.tokens_per_step, steps.rate))
+            print(describe(metrics, steps.progress.tokens_per_step, steps.rows(metrics)))
             order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
             averages = profiler.key_averages()
             print(f"\n{averages.table(sort_by=order, row_limit=LISTED, max_name_column_width=40)}")
@@ -61,22 +59,13 @@ def profile(
         stop_ranks()
 
 
-def describe(metrics: dict[str, Any], tokens_per_step: int, rate: PeakFlops) -> str:
-    """Return the metrics of steps as a table of phases and a few lines."""
+def describe(metrics: dict[str, Any], tokens_per_step: int, rows: list[tuple[str, str]]) -> str:
+    """Return the metrics of steps as a table of phases, and these rows."""
     milliseconds = 1000 * tokens_per_step / metrics["tokens_per_second"]
     shares = {**metrics["time_shares"], "all": 1.0}
     phases = [(name, f"{each * milliseconds:.2f}", f"{each:.1%}") for name, each in shares.items()]
     exchanged = [f"{k} {n / 2**20:,.2f} MiB" for k, n in metrics["payload_bytes_per_step"].items()]
-    rows = [
-        ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
-        (
-            "model FLOPs utilisation",
-            f"{metrics['model_flops_utilisation']:.1%} of {rate.flops_per_second:.3e} FLOP/s a "
-            f"rank ({rate.source})",
-        ),
-        ("peak memory", f"{metrics['peak_memory_bytes'] / 2**20:,.1f} MiB"),
-        ("exchanged per step and rank", ", ".join(exchanged) or "nothing"),
-    ]
+    rows = [*rows, ("exchanged per step and rank", ", ".join(exchanged) or "nothing")]
     table = tabulate(
         phases,
         headers=("phase", "ms a step", "share"),
