@@ -85,7 +85,7 @@ def run(
         progress.load(saved.content.progress)
         engine.restore(saved)
     if ranks.is_first and lengthening is not None:
-        print(f"{lengthening.describe()}:\n{_rates(progress)}")
+        print(lengthening.describe())
     if is_new:
         on_first_rank(ranks, lambda: record.create(settings, engine.ds_config, shards))
     elif resumption.changes or request.beginning == "elastic":  # perhaps other micro-batches
@@ -98,18 +98,6 @@ def run(
     newest = None if checkpoint is None else progress.step
     saver = Saver(request.folder, settings.checkpoint, ranks, newest=newest)
     Trainer(executed, engine, shards, record, progress, rate, saver, interruption).train()
-
-
-def _rates(progress: Progress) -> str:
-    """Return learning rate and theta of the next step, and of the last one where it is known."""
-    schedule, drops = progress.schedule, progress.settings.layer_drop.schedule != "none"
-    plans = [progress.next_plan()]
-    if schedule.horizon.segment.end_step is not None:
-        plans.append(schedule.plan(schedule.horizon.segment.end_step))
-    return "learning rate " + ", ".join(
-        f"{plan.learning_rate:.3g}{f' (theta {plan.theta:.3g})' * drops} at step {plan.step:,}"
-        for plan in plans
-    )
 
 
 def _resumption(

@@ -71,10 +71,7 @@ def test_at_a_constant_rate_a_stretched_run_is_the_longer_run(command, tmp_path)
     short = command.train(tmp_path / "short", *words, "--steps", 20)
     output = continued(command, short, "--steps", 40, "--lengthen", "stretch")
     assert "resuming from step 20; changed: steps (20 to 40)" in output
-    assert (
-        "lengthened from 20 to 40 steps, schedules stretched:\n"
-        "learning rate 0.001 (theta 0.4) at step 21, 0.001 (theta 0.4) at step 40\n" in output
-    )
+    assert "lengthened from 20 to 40 steps, schedules stretched\n" in output
     assert_same_run(short, straight)
 
 
@@ -82,9 +79,7 @@ def test_a_restarted_run_is_the_run_that_was_planned_with_this_restart(command, 
     words = (*DROPOUT, *DROPS, "--steps", 40, "--restarts_after", 20)
     planned = command.train(tmp_path / "planned", *words)
     output = continued(command, run, "--steps", 40, "--lengthen", "restart")
-    # Two steps of warm-up, then eighteen down to 0.
-    assert "schedules restarted:\nlearning rate 0.0005 (theta 1) at step 21" in output
-    assert "5.56e-05 (theta 0.4) at step 40" in output
+    assert "schedules restarted\n" in output
     assert_same_run(run, planned)
     assert (run / "run.json").read_text() == (planned / "run.json").read_text()
 

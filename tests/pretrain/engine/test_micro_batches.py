@@ -1,5 +1,4 @@
 import gc
-import json
 import weakref
 
 import pytest
@@ -24,8 +23,6 @@ from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.profiling.hardware import HALF, Gpu
-from tests.faults.comparison import differences
-from tests.pretrain.conftest import lines
 
 WORDS = ("--batch.global_sequences", "24", "--batch.micro_sequences", "auto")
 ALONE = Ranks(0, 1, "cpu")
@@ -191,19 +188,9 @@ def test_the_estimate_is_within_a_third_of_what_autograd_keeps(attention, words)
     assert found == pytest.approx(sum(storages.values()), rel=1 / 3)
 
 
-@pytest.mark.ranks
-def test_ranks_take_what_fits_on_all_and_train_as_with_that_number(command, tmp_path):
-    """Bit for bit: dropout, layer drop, order and weights; one rank is short of memory."""
-    found, given = tmp_path / "auto", tmp_path / "given"
-    for folder, number, rows in ((found, "auto", "6 3"), (given, 3, "12 12")):
-        words = ("--batch.global_sequences", 24, "--batch.micro_sequences", number, "--steps", 4)
-        words += ("--engine.ds_config", "zero3_bf16", "--model.dropout", 0.1)
-        words += ("--log_every_steps", 1, "--layer_drop.schedule", "constant")
-        module = "tests.pretrain.engine.limited_gpu"
-        command.train(folder, *words, module=module, ranks=2, ROWS_OF_RANKS=rows)
-    assert differences(found, given) == []
-    launch = lines(found, "launches.jsonl")[0]["micro_batches"]
-    assert (launch["sequences"], launch["per_step"]) == (3, 4)
-    filled = [json.loads((run / "ds_config.json").read_text()) for run in (found, given)]
-    assert filled[0] == filled[1]
-    assert json.loads((found / "run.json").read_text())["batch"]["micro_sequences"] == "auto"
+def test_ranks_take_what_fits_on_all_of_them(chosen, monkeypatch):
+    monkeypatch.setattr(micro_batches, "from_all_ranks", lambda number, ranks: [number, 3])
+    assert chosen(7) == MicroBatches(3, per_step=8)
+    monkeypatch.setattr(micro_batches, "from_all_ranks", lambda number, ranks: [number, 0])
+    with pytest.raises(ConfigError, match="does not fit"):
+        chosen(7)
