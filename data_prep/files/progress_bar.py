@@ -92,7 +92,7 @@ def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool = True
 
     def describe() -> str:
         return tqdm.format_meter(
-            lines.n, total, lines.seconds, ncols=0, prefix=stage, unit=suffix, unit_scale=True
+            lines.n, total or 0, lines.seconds, ncols=0, prefix=stage, unit=suffix, unit_scale=True
         )
 
     lines = ProgressLines(describe)

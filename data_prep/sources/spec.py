@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from data_prep.settings import PYTHON_DOCS, DamagedFiles
 from data_prep.sources.hub import HubDataset
@@ -106,7 +106,7 @@ def _parsed(text: str) -> tuple[str | None, str, dict[str, str]]:
     return kind, place, keys
 
 
-def _checked(name: str, kind: str, keys: dict[str, str]) -> dict[str, object]:
+def _checked(name: str, kind: str, keys: dict[str, str]) -> dict[str, Any]:
     """Return the values of the keys; refuse those that this kind does not have."""
     known = [field.name for field in fields(KINDS[kind]) if field.name not in _PLACE]
     for key in keys:

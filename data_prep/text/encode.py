@@ -50,19 +50,18 @@ class DocumentEncoder:
             texts += pieces[:1] + [self.record.joint + piece for piece in pieces[1:]]
             num_texts.append(len(pieces))
             num_sentences.append(count)
-        ids = iter(self._ids_of(texts))
+        tokenizer = _tokenizer(self.tokenizer_file, self.record.sha256)
+        ids = (
+            np.array(encoding.ids, np.uint32)
+            for batch in _batches(texts)
+            for encoding in tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+        )
         return [
             EncodedDocument(
                 np.concatenate([np.empty(0, np.uint32), *itertools.islice(ids, number)]), count
             )
             for number, count in zip(num_texts, num_sentences, strict=True)
         ]
-
-    def _ids_of(self, texts: list[str]) -> Iterator[NDArray[np.uint32]]:
-        tokenizer = _tokenizer(self.tokenizer_file, self.record.sha256)
-        for batch in _batches(texts):
-            for encoding in tokenizer.encode_batch_fast(batch, add_special_tokens=False):
-                yield np.array(encoding.ids, np.uint32)
 
 
 def text_pieces(

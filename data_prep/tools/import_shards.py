@@ -133,7 +133,8 @@ class _Reader:
                         self._refuse_other_ids(samples, file)
                         for text in self._texts(samples):
                             writer.append(text)
-                            hashes.write(hashlib.blake2b(text, digest_size=HASH_BYTES).digest())
+                            digest = hashlib.blake2b(text.tobytes(), digest_size=HASH_BYTES)
+                            hashes.write(digest.digest())
                         bar.update(file.stat().st_size * samples.share)
                 except DamagedShard:
                     if self._settings.damaged_files == "stop":
@@ -188,19 +189,20 @@ class _Reader:
     def _refuse_other_ids(self, samples: Samples, file: Path) -> None:
         """Refuse samples that this tokenizer cannot have made."""
         ids, size = samples.ids, self._record.vocabulary_size
-        reason = ""
-        if ids.size and not 0 <= ids.min() <= ids.max() < size:
-            worst = ids.min() if ids.min() < 0 else ids.max()
-            reason = f"id {worst} is not in its vocabulary of {size}"
+        wrong = [
+            f"id {worst} is not in its vocabulary of {size}"
+            for worst in (ids.min(initial=0), ids.max(initial=0))
+            if not 0 <= worst < size
+        ]
         ends = ids[np.arange(len(ids)), samples.lengths - 1]
         for name, found, expected in (
             ("begin", ids[:, 0], self._cls_id),
             ("end", ends, self._sep_id),
         ):
-            if (other := found[found != expected]).size and not reason:
-                reason = f"samples {name} with id {other[0]}, not {expected}"
-        if reason:
+            other = found[found != expected][:1].tolist()
+            wrong += [f"samples {name} with id {number}, not {expected}" for number in other]
+        if wrong:
             raise ShardError(
-                f"{file}: made with another tokenizer ({reason}); give the tokenizer of these "
+                f"{file}: made with another tokenizer ({wrong[0]}); give the tokenizer of these "
                 "shards"
             )

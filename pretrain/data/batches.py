@@ -50,7 +50,7 @@ class SentBatch:
     drops the batch and waits for it for ever.
     """
 
-    def __init__(self, batch: MaskedBatch) -> None:
+    def __init__(self, batch: Any) -> None:  # a MaskedBatch, from the loader
         self._arrays = [tensor.numpy() for tensor in batch]
 
     def received(self) -> MaskedBatch:
