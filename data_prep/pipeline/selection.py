@@ -36,17 +36,14 @@ def select_paragraphs(
     scratch = workplace / "repeated"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    is_document = _repeated(
-        "document", sum(s.documents for s in segments), files, scratch, settings
-    )
-    is_paragraph = _repeated(
-        "paragraph", sum(s.paragraphs for s in segments), files, scratch, settings
-    )
+    counts = (sum(s.documents for s in segments), sum(s.paragraphs for s in segments))
+    is_document = _repeated("document", counts[0], files, scratch, settings)
+    is_paragraph = _repeated("paragraph", counts[1], files, scratch, settings)
     kept: list[KeptSegment] = []
     first_document = first_paragraph = num_documents = num_words = 0
     for place, segment in zip(files, segments, strict=True):
-        with np.load(place.path("counts.npz")) as counts:
-            words, sizes = counts["words"], counts["paragraphs"]
+        with np.load(place.path("counts.npz")) as stored:
+            words, sizes = stored["words"], stored["paragraphs"]
         before = num_words + np.cumsum(words, dtype=np.int64) - words
         documents = slice(first_document, first_document + segment.documents)
         paragraphs = slice(first_paragraph, first_paragraph + segment.paragraphs)
@@ -94,10 +91,7 @@ def _repeated(
 ) -> Flags:
     """Return which texts repeat an earlier one, in a memory map: a byte each may be too much."""
     flags = np.memmap(scratch / f"{kind}s", np.bool_, "w+", shape=(max(1, count),))
-    if settings.deduplicate == "paragraphs" or (settings.deduplicate, kind) == (
-        "documents",
-        "document",
-    ):
+    if settings.deduplicate in ("paragraphs", f"{kind}s"):
         for places in repetitions(_hashes(files, f"{kind}_hashes"), count, scratch / "hashes"):
             flags[places] = True
     return flags

@@ -8,7 +8,7 @@ from data_prep.files.atomic import save_text
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
 from data_prep.pipeline.reading import TooLittleText, counts_of, in_brackets
-from data_prep.pipeline.segments import EncodedSegment, Segment, SegmentFiles, TextCounts
+from data_prep.pipeline.segments import EncodedSegment, Segment, TextCounts
 from data_prep.settings import BuildSettings
 from data_prep.shards.folders import CONTENT
 from data_prep.shards.manifest import ShardRecord, SplitName, SplitRecord, TokenizerRecord
@@ -73,21 +73,19 @@ def _token_files(
     segments: list[Segment], encoded: list[EncodedSegment], name: SplitName
 ) -> tuple[TokenFile, ...]:
     """Return the token files of a split in order; training text pass by pass."""
-    if name == "valid":
-        pairs = zip(segments, encoded, strict=True)
-        return tuple(_token_file(segment.files, "valid", record.valid) for segment, record in pairs)
+    parts = [(number, "valid") for number in range(len(segments))]
+    if name == "train":
+        parts = [
+            # A weight below 1 was applied when the text was read.
+            (number, "train" if is_whole or segments[number].weight < 1 else "repeated")
+            for number, is_whole in passes([segment.weight for segment in segments])
+        ]
     found = []
-    for number, is_whole in passes([segment.weight for segment in segments]):
-        segment, record = segments[number], encoded[number]
-        if is_whole or segment.weight < 1:  # a weight below 1 was applied when the text was read
-            found.append(_token_file(segment.files, "train", record.train))
-        else:
-            found.append(_token_file(segment.files, "repeated", record.repeated))
+    for number, kind in parts:
+        counts = dict(encoded[number])[kind]
+        file = segments[number].files.path(f"{kind}.ids")
+        found.append(TokenFile(file, counts.tokens + counts.documents))
     return tuple(found)
-
-
-def _token_file(files: SegmentFiles, kind: str, counts: TextCounts) -> TokenFile:
-    return TokenFile(files.path(f"{kind}.ids"), counts.tokens + counts.documents)
 
 
 def _total(segments: list[Segment], encoded: list[EncodedSegment], name: SplitName) -> TextCounts:

@@ -136,7 +136,10 @@ class FileSource(Source):
 
     def identity(self) -> list[list[object]]:
         """Return path, size and modification time of every file."""
-        return [[str(file), *_size_and_time(file)] for file in self.files]
+        return [
+            [str(file), file_size(file), file.stat().st_mtime_ns if file.exists() else 0]
+            for file in self.files
+        ]
 
     def read(self, start: Position = BEGINNING) -> Iterator[Document | Skipped]:
         """Yield the documents of one file after the other; see `Source`."""
@@ -183,15 +186,6 @@ def paragraphs_of(text: str) -> list[str]:
     return paragraphs
 
 
-def _size_and_time(file: Path) -> tuple[int, int]:
-    """Return size and modification time; zeros if the file is missing, which reading reports."""
-    try:
-        stat = file.stat()
-    except OSError:
-        return 0, 0
-    return stat.st_size, stat.st_mtime_ns
-
-
 def file_size(file: Path) -> int:
-    """Return the size of a file, 0 if it is missing."""
-    return _size_and_time(file)[0]
+    """Return the size of a file, 0 if it is missing, which reading reports."""
+    return file.stat().st_size if file.exists() else 0

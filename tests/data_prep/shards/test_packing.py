@@ -80,14 +80,6 @@ def test_documents_are_found_again_however_the_stream_is_cut(documents, tmp_path
     assert found == [document.tolist() for document in in_order]
 
 
-def test_any_part_of_a_stream_can_be_read(documents, tmp_path):
-    stream, _ = stream_of(documents, tmp_path)
-    whole = np.concatenate(list(stream.read(0, stream.num_tokens)))
-    for first, end in ((0, 1), (5, 700), (300, 301), (len(whole) - 9, len(whole)), (4, 4)):
-        read = list(stream.read(first, end))
-        assert np.array_equal(np.concatenate([*read, whole[:0]]), whole[first:end])
-
-
 def test_too_few_tokens_give_no_file(tmp_path):
     stream, _ = stream_of([np.array([5, 6]), np.array([7])], tmp_path)
     for each in (stream, TokenStream((), "uint16")):
