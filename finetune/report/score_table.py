@@ -131,8 +131,8 @@ class ScoreTable:
         origins = {other.origin for other in peers if other.model == row.model}
         remarks = []
         if len(origins) > 1:
-            shared = os.path.commonpath([PurePath(origin).parent for origin in origins])
-            remarks.append(os.path.relpath(row.origin, shared))
+            shared = os.path.commonprefix([PurePath(origin).parts[:-1] for origin in origins])
+            remarks.append(str(PurePath(*PurePath(row.origin).parts[len(shared) :])))
         if row in arms:
             remarks.append(counted(len(arms[row].seeds), "seed"))
         place = f" ({', '.join(remarks)})" if remarks else ""

@@ -18,23 +18,16 @@ def read_task(suite: Suite, task: Task, place: str) -> TaskData:
     Args:
         suite: that the task belongs to.
         task: to be read.
-        place: the folder of the original files, or "hub" for the Hugging Face Hub.
+        place: the folder that holds one for each task, or "hub" for the Hugging Face Hub.
 
     Raises:
         ConfigError: there is no such folder.
-        TaskError: files are missing or damaged, or the Hub cannot be reached.
+        TaskError: the task or a file is missing, a file has not the expected format, or the Hub
+            cannot be reached.
     """
-    return read_hub(suite, task) if place == HUB else read_files(suite, task, Path(place))
-
-
-def read_files(suite: Suite, task: Task, place: Path) -> TaskData:
-    """Read one task from a folder that holds a folder for each task of the suite.
-
-    Raises:
-        ConfigError: there is no such folder.
-        TaskError: the task or a file is missing, or a file does not have the expected format.
-    """
-    folder = _folder_of(suite, task, place)
+    if place == HUB:
+        return read_hub(suite, task)
+    folder = _folder_of(suite, task, Path(place))
     notes: list[str] = []
     files = {split: folder / f"{split}.tsv" for split in ("train", *task.development)}
     missing = [file.name for file in files.values() if not file.is_file()]

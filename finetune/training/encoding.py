@@ -38,29 +38,22 @@ def encode_task(
     """
 
     def split(examples: Sequence[Example]) -> EncodedSplit:
-        return _encode(examples, text_encoder, sequence_length)
+        ids = [
+            text_encoder.pair_ids(*example.texts, max_length=sequence_length)
+            for example in examples
+        ]
+        return EncodedSplit(
+            TokenRows(ids, pad=text_encoder.pad, longest=sequence_length),
+            [example.label for example in examples if example.label is not None],
+            [example.identity for example in examples],
+        )
 
-    examples = data.train
-    if orders == 2:
-        examples = [*examples, *(each._replace(texts=each.texts[::-1]) for each in examples)]
-    train = split(examples)
+    swapped = [example._replace(texts=example.texts[::-1]) for example in data.train]
+    train = split([*data.train, *(swapped if orders == 2 else [])])
     return EncodedTask(
         data.task,
         target_of(data.task, train.labels),
         train,
         {name: split(examples) for name, examples in data.development.items()},
         {name: split(examples) for name, examples in data.test.items()},
-    )
-
-
-def _encode(
-    examples: Sequence[Example], text_encoder: TextEncoder, sequence_length: int
-) -> EncodedSplit:
-    ids = [
-        text_encoder.pair_ids(*example.texts, max_length=sequence_length) for example in examples
-    ]
-    return EncodedSplit(
-        TokenRows(ids, pad=text_encoder.pad, longest=sequence_length),
-        [example.label for example in examples if example.label is not None],
-        [example.identity for example in examples],
     )

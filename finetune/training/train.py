@@ -115,12 +115,15 @@ class FineTuning:
         Raises:
             Diverged: a loss or an output is not finite.
         """
+        target, development = self.data.target, self.data.development
         for epoch in range(self.epochs):
             self._train_epoch(epoch, observer)
-            logits = {name: self.logits(split) for name, split in self.data.development.items()}
-            scores = {name: self._scores(name, found) for name, found in logits.items()}
+            logits = {name: self.logits(split) for name, split in development.items()}
+            scores = {
+                name: scores_of(self.data.task, target.outputs(found), development[name].labels)
+                for name, found in logits.items()
+            }
             observer.scored(epoch + 1, scores)
-        target = self.data.target
         constant = all(is_constant(target, found) for found in logits.values())
         if predicts_test:
             logits |= {name: self.logits(split) for name, split in self.data.test.items()}
@@ -185,7 +188,3 @@ class FineTuning:
             if not math.isfinite(value):
                 raise Diverged(f"the loss is {value} at step {step}; try a smaller learning rate")
         observer.losses(last, values, self.learning_rate(epoch, place))
-
-    def _scores(self, split: str, logits_NC: NDArray[numpy.float32]) -> dict[str, float]:
-        outputs = self.data.target.outputs(logits_NC)
-        return scores_of(self.data.task, outputs, self.data.development[split].labels)

@@ -17,7 +17,7 @@ from finetune.report.score_table import score_table
 from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.glue import GLUE
-from finetune.tasks.suite_files import read_files
+from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import ConfigError
 from pretrain.reports.table import as_csv
@@ -52,7 +52,7 @@ def test_any_file_of_glue_is_read_or_refused(glue, task):
     file, errors = glue / task / "train.tsv", (TaskError, ConfigError)
 
     def read():
-        return read_files(GLUE, GLUE.tasks[task], glue)
+        return read_task(GLUE, GLUE.tasks[task], str(glue))
 
     check_file(file, mutated_bytes, read, errors, naming=[str(file)], then=check_examples)
 

@@ -158,6 +158,9 @@ def test_models_of_one_name_are_told_apart_by_their_folders(tmp_path):
     table = table_of(tmp_path / "1", tmp_path / "2")
     labels = [table.label(row) for row in table.rows]
     assert labels == ["bert_a (seed_1/bert_a)", "bert_a (seed_2/bert_a)"]
+    write_result(tmp_path / "1", "RTE", 0.5, model="bert_a", source="someone/bert_a", step=5)
+    table = table_of(tmp_path / "1")
+    assert "bert_a (someone/bert_a)" in map(table.label, table.every_row)
 
 
 def test_a_model_that_was_moved_during_its_sweep_stays_one_row(tmp_path):
