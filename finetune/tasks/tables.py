@@ -68,7 +68,7 @@ def named_rows(
     header: Sequence[str] = (),
     broken: list[TaskError] | None = None,
 ) -> list[FileRow]:
-    """Return records as rows with named fields; empty lines are rows of a single column only.
+    """Return records as rows with named fields; one without fields is a row of a single column.
 
     Args:
         file: for messages.
@@ -87,9 +87,10 @@ def named_rows(
     check_columns(f"{file}, row 1", needed, columns)
     first = 0 if header else 1
     for number, fields in enumerate(records[first:], start=first + 1):
+        fields = fields or [""] * (len(columns) == 1)
         if len(fields) == len(columns):
             rows.append(FileRow(number, dict(zip(columns, fields, strict=True))))
-        elif fields != [""]:
+        elif fields:
             error = TaskError(
                 f"{file}, row {number}: {counted(len(fields), 'field')} where there are "
                 f"{len(columns)} columns; fix or remove the row"
@@ -101,12 +102,15 @@ def named_rows(
 
 
 def tab_separated(file: Path) -> list[list[str]]:
-    """Return the fields of each line.
+    """Return the fields of each line, without empty lines at the end of several columns.
 
     Raises:
         TaskError: the file cannot be read or is not UTF-8.
     """
-    return [line.split("\t") for line in _lines(file)]
+    records = [line.split("\t") for line in _lines(file)]
+    while len(records) > 1 and len(records[0]) > 1 and records[-1] == [""]:
+        records.pop()
+    return records
 
 
 def _lines(file: Path) -> list[str]:
@@ -149,7 +153,7 @@ def _comma_separated(file: Path) -> list[list[str]]:
     records: list[list[str]] = []
     try:
         for fields in csv.reader(io.StringIO(_text_of(file), newline=""), strict=True):
-            records.append(fields or [""])
+            records.append(fields)
     except csv.Error as error:
         raise TaskError(
             f"{file}, row {len(records) + 1}: not CSV: {error}; quote fields with line breaks, "

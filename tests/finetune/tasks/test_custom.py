@@ -80,9 +80,9 @@ def test_an_empty_line_of_a_file_of_one_column_is_an_empty_text(tmp_path, suffix
 
 
 @pytest.mark.parametrize("separator", [",", "\t"])
-def test_a_byte_order_mark_and_empty_lines_of_several_columns_are_nothing(tmp_path, separator):
+def test_a_byte_order_mark_and_empty_last_lines_of_several_columns_are_nothing(tmp_path, separator):
     test = tmp_path / ("test.csv" if separator == "," else "test.tsv")
-    test.write_text(f"\ufefftext{separator}other\n\none{separator}1\n\n\n")
+    test.write_text(f"\ufefftext{separator}other\none{separator}1\n\n\n")
     found = read_own(own(tmp_path, ROWS, test=test)).test["test"]
     assert found == [Example(("one",), None, "0")]
 

@@ -140,6 +140,7 @@ RTE = b"index\tsentence1\tsentence2\tlabel\n"
         ("RTE/train", b"", "is empty; its first row must name the columns"),
         ("RTE/train", RTE + b"0\ta\tb\tentailed\n", "row 2: unknown label 'entailed'"),
         ("RTE/train", RTE + b"0\ta\tb\t\n", "row 2: column 'label' holds no label but \"\""),
+        ("RTE/train", RTE + b"\n0\ta\tb\tc\n", "row 2: 1 field where there are 4 columns"),
         ("RTE/train", RTE + b"0\ta\n", "row 2: 2 fields where there are 4 columns"),
         ("CoLA/train", b"gj04\t1\t\n", "row 1: 3 fields where there are 4 columns"),
         ("CoLA/train", b"", "holds no examples"),
