@@ -234,39 +234,20 @@ def read_tasks(arguments: argparse.Namespace) -> list[TaskRef]:
     Raises:
         ConfigError: it names none or one that does not exist, or options conflict.
     """
-    values = {name: vars(arguments)[name] for name in (*OwnTask.model_fields, *SUITES)}
-    given = {name: value for name, value in values.items() if value is not None}
-    own = {name: value for name, value in given.items() if name not in SUITES}
-    places = {name: value for name, value in given.items() if name in SUITES}
-    if arguments.tasks is not None:
-        if own:
-            option = "text" if "texts" in own else next(iter(own))
-            raise ConfigError(
-                f"--{option} belongs to a task of your own, --tasks to a suite; give one command "
-                "for each"
-            )
-        return _suite_tasks(arguments.tasks, places)
-    if "train" not in own:
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    own = {name: given[name] for name in OwnTask.model_fields if name in given}
+    places = [name for name in SUITES if name in given]
+    if "tasks" in given and len(places) == 1 and not own:
+        suite, place = SUITES[places[0]], given[places[0]]
+        names = list(suite.tasks) if "all" in arguments.tasks else arguments.tasks
+        tasks = dict.fromkeys(suite.named(name) for name in names)
+        return [TaskRef(task, place, suite) for task in tasks]
+    if "tasks" in given or places or "train" not in own:
         raise ConfigError(
-            "no task: give --tasks all --glue FOLDER, or your own --train FILE --text COLUMN "
-            "--label COLUMN"
-        )
-    if places:
-        raise ConfigError(
-            f"--{next(iter(places))} belongs to --tasks; leave it out for a task of your own"
+            "name tasks of a suite (--tasks all --glue FOLDER), or one of your own (--train FILE "
+            "--text COLUMN --label COLUMN), and not both in one command"
         )
     try:
         return [TaskRef(OwnTask(**own))]
     except ValidationError as error:
         raise ConfigError(explain(error, OwnTask)) from None
-
-
-def _suite_tasks(names: Sequence[str], places: Mapping[str, str]) -> list[TaskRef]:
-    if len(places) != 1:
-        options = " or ".join(f"--{option}" for option in SUITES)
-        raise ConfigError(f"--tasks needs {options}: the folder with the suite's files, or hub")
-    ((option, place),) = places.items()
-    suite = SUITES[option]
-    wanted = list(suite.tasks) if "all" in names else names
-    tasks = dict.fromkeys(suite.named(name) for name in wanted)
-    return [TaskRef(task, place, suite) for task in tasks]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy
 import torch
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
@@ -235,7 +236,7 @@ class TrialRunner:
         length = min(protocol.sequence_length, pretrained.sequence_length)
         rows = encode_task(few, pretrained.text_encoder, sequence_length=length)
         fine_tuning = self._fine_tuning(trial, pretrained, rows)
-        batch, seconds = rows.train.rows.batch(range(len(few.train))), 0.0
+        batch, seconds = rows.train.rows.batch(numpy.arange(len(few.train))), 0.0
         for _ in range(2):
             started = time.perf_counter()
             # Waits for the device.

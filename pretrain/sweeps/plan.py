@@ -1,7 +1,7 @@
 """A sweep of pre-training: several arms, each with several seeds."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pretrain.config.errors import ConfigError
@@ -49,9 +49,9 @@ class Sweep:
         self.arms = [self.arm(given) for given in self.spec.arms]
         self._refuse_wrong_seeds()
         self._refuse_tuned_words()
-        refuse_names(self.arms, num_seeds=len(self.seeds_of(self.arms[0])))
+        taken = OTHERS if len(self.seeds_of(self.arms[0])) == 1 else ()
         if not self.is_smoke_test:  # which can make recipes equal
-            refuse_equal_arms(self.arms)
+            refuse_equal_arms(self.arms, taken)
         refuse_incomparable_losses(self.arms)
 
     def arm(
@@ -147,32 +147,17 @@ class Sweep:
             )
 
 
-def refuse_names(arms: Sequence[Arm], *, num_seeds: int) -> None:
-    """Refuse a name of two arms, or of something else in the folder of a sweep.
+def refuse_equal_arms(arms: Sequence[Arm], taken: Collection[str]) -> None:
+    """Refuse an arm twice, or one with the name of another, or of a file of a sweep.
 
     Raises:
         ConfigError: there is one.
     """
-    names = [arm.name for arm in arms]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two arms are called {name}; give each a name of its own")
-        if num_seeds == 1 and name in OTHERS:
-            raise ConfigError(
-                f"an arm cannot be called {name}: a sweep has {listed(OTHERS)} in its folder; "
-                "rename the recipe"
-            )
-
-
-def refuse_equal_arms(arms: Sequence[Arm]) -> None:
-    """Refuse an arm twice.
-
-    Raises:
-        ConfigError: two have the same settings.
-    """
     found: dict[RunSettings, str] = {}
     for arm in arms:
         settings = arm.settings.model_copy(update={"name": ""})
+        if arm.name in (*taken, *found.values()):
+            raise ConfigError(f"an arm cannot be called {arm.name}: something else of the sweep is")
         if settings in found:
             raise ConfigError(
                 f"{found[settings]} and {arm.name} have the same settings, so they are one "

@@ -140,13 +140,13 @@ def spec_of(recipes: Sequence[str]) -> Spec:
             )
     if files[0] is not None:
         return read_spec(files[0])
-    arms: dict[str, str] = {}
+    arms: dict[str, ArmTable] = {}
     for recipe in recipes:
         # A run folder can be given as "." too.
         name = Path(os.path.abspath(recipe)).name.removesuffix(".toml")
         if name in arms:
             raise ConfigError(f"two arms are called {name}; give each a name of its own")
-        arms[name] = recipe
+        arms[name] = ArmTable(recipe=recipe)
     return Spec(SpecTables(arms=arms))
 
 

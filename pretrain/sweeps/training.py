@@ -11,7 +11,7 @@ from tabulate import tabulate
 from pretrain.checkpoint.starting import RUN_FILE, finished
 from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import RunSettings, as_json
+from pretrain.config.settings import as_json
 from pretrain.data.shards import shards_folder
 from pretrain.launching.child import Child, last_line, run_child
 from pretrain.launching.launch_plan import LaunchPlan
@@ -21,7 +21,6 @@ from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.sweeps.plan import SMOKE_NOTE, Sweep
 from pretrain.sweeps.pool import run_units
 from pretrain.sweeps.runs import Arm, SweepRun
-from pretrain.sweeps.spec import ArmSpec
 
 MEASURED_SECONDS = 2  # of each arm
 SPEED = re.compile(r"^seconds per step +(\S+)$", re.MULTILINE)  # as a dry run prints it
@@ -32,12 +31,15 @@ def describe_sweep(
 ) -> str:
     """Return the arms, the number of runs and trials, the data and the place, in lines."""
     rows = [
-        (given.name, given.recipe, _changes(given), *_length(arm.settings))
+        (given.name, given.recipe, ", ".join(f"{n} {word}" for n, word in changes.items()), length)
         for given, arm in zip(sweep.spec.arms, sweep.arms, strict=True)
+        for changes in [{n: word for n, word in given.words.items() if n != "name"}]
+        for hours in [arm.settings.hours]
+        for length in [f"{arm.settings.steps:,} steps" if hours is None else f"{hours:g} h"]
     ]
     done, settings = sum(run.is_finished for run in runs), sweep.arms[0].settings
     lines = [
-        tabulate(rows, ("arm", "recipe", "changed", "length", "tokens"), disable_numparse=True),
+        tabulate(rows, ("arm", "recipe", "changed", "length"), disable_numparse=True),
         "",
         f"runs: {len(runs)}, {done} finished, {at_once} at a time, in {runs[0].folder.parent}",
         f"data: {shards_folder(settings)}" + (" (built first)" if must_build(settings) else ""),
@@ -46,17 +48,6 @@ def describe_sweep(
         share = sweep.spec.tuning.share
         lines.append(f"tuning: {len(trials)} trials before the runs, each {share:.0%} of a run")
     return "\n".join([*lines, *([f"note: {SMOKE_NOTE}"] if sweep.is_smoke_test else [])])
-
-
-def _changes(given: ArmSpec) -> str:
-    return ", ".join(f"{n} {word}" for n, word in given.words.items() if n != "name")
-
-
-def _length(settings: RunSettings) -> tuple[str, str]:
-    if settings.hours is not None:
-        return amount(settings.hours * SECONDS_PER_HOUR, "training_seconds"), "-"
-    tokens = settings.steps * settings.batch.global_sequences * settings.data.sequence_length
-    return f"{settings.steps:,} steps", amount(tokens, "tokens")
 
 
 def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:

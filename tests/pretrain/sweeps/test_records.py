@@ -1,6 +1,5 @@
 """Records of finished runs: another machine goes on from them, and a comparison reads them."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -13,21 +12,12 @@ from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of, run_speed
 from pretrain.config.errors import ConfigError
-from pretrain.sweeps.records import MOST_LINES, keep, thinned
+from pretrain.sweeps.records import keep
 from pretrain.sweeps.runs import Arm, SweepRun
 from tests.pretrain.commands.test_compare import write_run
 from tests.pretrain.sweeps.conftest import SIZES, trained
 
 ARMS = ("bert_a", "tupe_r")
-
-
-@pytest.mark.parametrize("count", [0, 1, MOST_LINES, MOST_LINES + 1, 333])
-def test_of_many_lines_some_are_kept_and_the_last_among_them(count):
-    lines = [{"step": number} for number in range(count)]
-    found = thinned(lines)
-    assert len(found) == min(count, MOST_LINES) and found[-1:] == lines[-1:]
-    gaps = {b["step"] - a["step"] for a, b in zip(found, found[1:], strict=False)}
-    assert len(gaps) <= 2
 
 
 def test_a_comparison_of_records_is_that_of_the_runs(tmp_path, monkeypatch):
@@ -138,17 +128,3 @@ def test_a_new_sweep_takes_a_new_folder_of_records(here, run, tmp_path):
     with pytest.raises(ConfigError, match="is not empty; continue its sweep with --resume"):
         run(*ARMS, "--name", "x", "--records", tmp_path)
     assert here.calls() == []
-
-
-def test_a_diverged_trial_is_recorded(here, run, tmp_path, monkeypatch):
-    (tmp_path / "mine.toml").write_text(
-        '[arms]\none = "bert_r"\ntwo = "tupe_r"\n[tune]\nlearning_rate.peak = [0.5, 1.0]\n'
-    )
-    monkeypatch.setenv("STUB_DIVERGES", "*trials/one-1.0-*")
-    run(tmp_path / "mine.toml", "--name", "x", "--records", tmp_path / "kept")
-    shutil.rmtree("runs")
-    here.log.unlink()
-    main(["sweep", "--resume", "--name", "x", "--records", str(tmp_path / "kept")])
-    assert not here.calls(" train ")
-    record = tmp_path / "kept/trials/one-1.0-seed1/trouble/decisions.jsonl"
-    assert json.loads(record.read_text())["action"] == "stop"

@@ -35,16 +35,6 @@ def test_a_recipe_becomes_tiny_and_keeps_its_kind(recipe):
         assert settings.model.model_dump()[name] == own.model.model_dump()[name]
 
 
-@pytest.mark.parametrize("budget", ["tokens=1e9", "flops=2e15", "seconds=7200", "steps=9000"])
-def test_the_budget_of_a_spec_becomes_tiny_too(tmp_path, budget):
-    file = tmp_path / "mine.toml"
-    file.write_text(f"budget = '{budget}'\n[arms]\none = 'bert_r'\ntwo = 'tupe_r_pld'\n")
-    for arm in sweep(str(file), "--smoke").arms:
-        assert arm.settings.hours is None and arm.settings.steps < 60
-    given = sweep(str(file), "--smoke", "--budget", "steps=9").arms
-    assert [arm.settings.steps for arm in given] == [9, 9]
-
-
 def test_what_the_command_line_gives_stays(tmp_path):
     words = ("--steps", "7", "--model.width", "64", "--data.shards", str(tmp_path))
     (arm,) = sweep("bert_a", "--smoke", *words).arms

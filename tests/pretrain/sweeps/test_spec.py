@@ -126,14 +126,6 @@ def test_a_sweep_of_ours_has_a_summary_a_name_of_its_own_and_arms_that_can_be_co
     assert name not in recipe_files()
 
 
-def test_the_sweeps_are_listed_with_the_recipes(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    main(["recipes"])
-    lines = capsys.readouterr().out.splitlines()
-    for name, file in sweep_files().items():
-        assert any(line.split() == [name, *first_comment(file).split()] for line in lines)
-
-
 @pytest.mark.parametrize("command", ["train", "prepare"])
 @pytest.mark.parametrize("name", ["theta_bar", "mine.toml"])
 def test_a_sweep_in_place_of_a_recipe_is_one_line(written, monkeypatch, command, name):
@@ -142,18 +134,10 @@ def test_a_sweep_in_place_of_a_recipe_is_one_line(written, monkeypatch, command,
         main([command, name])
 
 
-def test_help_of_a_sweep_shows_the_settings_of_no_recipe(capsys):
-    with pytest.raises(SystemExit):
-        main(["sweep", "theta_bar", "--help"])
-    assert "those of a recipe that sets nothing" in " ".join(capsys.readouterr().out.split())
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("arms = 3", "arms=3: input should be a valid dict"),
         ("[arms]", "arms={}: .* at least 1 item"),
-        ("arms.a = 3", "arms.a=3: input should be a valid dict"),
         ("arms.a.steps = 3", "arms.a.recipe.*: field required"),
         ("arms.a = 'brt_r'", "no recipe 'brt_r'; did you mean bert_r"),
         ("arms.'a b' = 'bert_r'", "use letters, digits, and . _ - for names, not a b"),
@@ -164,7 +148,6 @@ def test_help_of_a_sweep_shows_the_settings_of_no_recipe(capsys):
         ),
         ("arms.a = {recipe = 'bert_r', seed = 3}", "arm 'a' has seed: give seeds at the top"),
         ("arms.a = {recipe = 'bert_r', steps = 1979-05-27}", "steps=.* is not a value"),
-        ("arms.a = {recipe = 'bert_r', steps = 'many'}", "steps='many'"),
         (
             "arms.a = {recipe = 'bert_r', values = 3}",
             "arms.a.values=3: input should be a valid dict",
@@ -176,19 +159,13 @@ def test_help_of_a_sweep_shows_the_settings_of_no_recipe(capsys):
         ("steps = 3\narms.a = 'bert_r'", r"steps is a setting of runs; put it under \[settings\]"),
         ("sedes = 3\narms.a = 'bert_r'", "there is no setting sedes; did you mean seeds"),
         ("settings.stps = 3\narms.a = 'bert_r'", r"\[settings\]: there is no setting stps"),
-        ("seeds = 'all'\narms.a = 'bert_r'", "seeds='all': input should be a valid integer"),
-        ("seeds = []\narms.a = 'bert_r'", "seeds"),
-        ("seeds = 0\narms.a = 'bert_r'", "seeds=0: input should be greater"),
         ("seeds = [1, 1]\narms.a = 'bert_r'", "seeds 1 1: one is given twice"),
         (
             "seeds = 99999\narms.a = 'bert_r'",
             "seeds=99999: input should be less than or equal to 1000",
         ),
         ("budget = 'euros=3'\narms.a = 'bert_r'", "budget 'euros=3': give steps, tokens"),
-        ("budget = 'flops=-3'\narms.a = 'bert_r'", "budget 'flops=-3': give steps, tokens"),
-        ("tune = {}\ntune.share = 1\narms.a = 'bert_r'", "not valid TOML"),
         ("tune.share = 0.5\narms.a = 'bert_r'", r"\[tune\] names no setting"),
-        ("tune.share = 1.5\narms.a = 'bert_r'", "tune.share=1.5: input should be less"),
         (
             "tune.steps = [3]\narms.a = {recipe = 'bert_r', steps = 5}",
             "'a' gives steps twice, also as values or to tune",
@@ -209,8 +186,6 @@ def test_help_of_a_sweep_shows_the_settings_of_no_recipe(capsys):
             "tune.steps = [3]\narms.a = {recipe = 'bert_r', tune = 3}",
             "arms.a.tune=3: input should be a valid dict",
         ),
-        ("tune.seeds = 0\narms.a = 'bert_r'", "tune.seeds=0: input should be greater"),
-        ("tune.steps = 3\narms.a = 'bert_r'", "steps=3 is not a list"),
     ],
 )
 def test_a_wrong_spec_is_one_line_with_its_file(written, text, message):

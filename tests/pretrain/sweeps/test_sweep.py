@@ -83,12 +83,6 @@ def test_arms_over_the_same_shards_may_differ_in_the_size_of_the_vocabulary(here
     assert len(here.compared) == 1
 
 
-def test_a_single_run_is_not_compared_with_nothing(here, run, capsys):
-    run("bert_a", "--name", "x")
-    assert not here.compared
-    assert "there is nothing to compare: that takes two runs" in capsys.readouterr().out
-
-
 def test_a_dry_run_needs_no_text(here, tmp_path):
     """Sizes and costs do not depend on it; what a start lacks is said of each arm."""
     (tmp_path / "mine.toml").write_text("[data]\ncorpus = []\n")
@@ -171,21 +165,12 @@ def test_a_sweep_says_what_it_will_do(here, run, capsys):
     (here.folder / "mine.toml").write_text('extends = "bert_a"\nsteps = 9\n')
     run("bert_a", "mine.toml", "--name", "x", "--seeds", "3", "--hours", "2")
     output = capsys.readouterr().out
-    assert re.search(r"\nbert_a +bert_a +2 h 00 min +-\n", output)
-    assert re.search(r"\nmine +mine.toml +2 h 00 min +-\n", output)
+    assert re.search(r"\nbert_a +bert_a +2 h\n", output)
+    assert re.search(r"\nmine +mine.toml +2 h\n", output)
     assert "\nruns: 6, 0 finished, 1 at a time, in runs/x\n" in output
     assert "stop with Ctrl-C, continue with: tupelo sweep --resume --name x\n" in output
     assert "\ntraining takes about 12 h 00 min; a run: bert_a 2 h 00 min, mine 2 h" in output
     assert all("--hours 2 " in call for call in here.calls(" train "))
-
-
-def test_how_long_it_takes_follows_from_what_was_measured(here, run, capsys, monkeypatch):
-    monkeypatch.setenv("STUB_SPEEDS", "/bert_a=2 /tupe_r=4")
-    run("bert_a", "tupe_r", "--name", "x", "--steps", "10")
-    output = capsys.readouterr().out
-    assert re.search(r"\nbert_a +bert_a +10 steps +10.24 k\n", output)
-    line = "training takes about 1 min 00 s; a run: bert_a 20.0 s, tupe_r 40.0 s"
-    assert line in output
 
 
 def test_arms_are_measured_with_their_own_settings(here, run, monkeypatch):
@@ -308,10 +293,3 @@ def test_an_arm_cannot_take_the_place_of_a_file_of_the_sweep(here, run, name):
     assert here.calls() == [] and not Path("runs").exists()
     run(f"{name}.toml", "--name", "x", "--seeds", "2")
     assert trained(here)[0][1] == f"runs/x/{name}-seed0"
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(here, run):
-    Path("runs").touch()
-    with pytest.raises(ConfigError, match="cannot write into runs/x: Not a directory; "):
-        run("--name", "x")
-    assert here.calls() == []
