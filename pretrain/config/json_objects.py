@@ -47,9 +47,9 @@ def _content(file: Path) -> bytes:
 
 def _object(content: bytes, place: str, fix: str) -> dict[str, Any]:
     try:
-        tree = json_in(content)
+        if isinstance(tree := json_in(content), dict):
+            return tree
+        reason = "not a JSON object"
     except JsonError as error:
-        raise ConfigError(f"{place} is damaged: {error}{fix and f'; {fix}'}") from None
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{place} is damaged: not a JSON object{fix and f'; {fix}'}")
-    return tree
+        reason = str(error)
+    raise ConfigError(f"{place} is damaged: {reason}{fix and f'; {fix}'}")

@@ -22,7 +22,7 @@ from pretrain.config.settings.optimizer import (
     OptimizerSettings,
 )
 from pretrain.config.settings.safety import TroubleSettings
-from pretrain.config.settings.section import Section, is_changed, is_section
+from pretrain.config.settings.section import Section, is_changed
 
 LONGEST_NAME = 200  # of a run, and so of its folder
 
@@ -150,4 +150,8 @@ class RunSettings(Section):
 def sections() -> dict[str, type[BaseModel]]:
     """Return the groups of settings of a run by their names."""
     kinds = {name: field.annotation for name, field in RunSettings.model_fields.items()}
-    return {name: kind for name, kind in kinds.items() if is_section(kind)}
+    return {
+        name: kind
+        for name, kind in kinds.items()
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+    }

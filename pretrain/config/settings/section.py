@@ -1,13 +1,6 @@
 """What all groups of settings share."""
 
-from typing import Any, TypeGuard
-
 from pydantic import BaseModel, ConfigDict
-
-
-def is_section(kind: Any) -> TypeGuard[type[BaseModel]]:
-    """Return whether the type of a field is a group of settings."""
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def is_changed(settings: BaseModel, name: str) -> bool:

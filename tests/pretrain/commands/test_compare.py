@@ -348,13 +348,6 @@ def test_a_report_that_cannot_be_written_is_one_line(baseline, tmp_path):
         main(["compare", str(baseline), str(other), "--report", str(tmp_path / "file" / "x")])
 
 
-def test_a_single_arm_is_a_page_about_its_seeds(baseline, tmp_path):
-    again = write_run(tmp_path / "again", "--name", "baseline", "--seed", "1")
-    page = write(compare(runs(baseline, again)), tmp_path / "report")
-    assert "<h1>baseline</h1>" in page and "Every setting that differs" not in page
-    assert "2 runs of 1 arm;" in page and "against" not in page
-
-
 def test_a_run_from_before_a_setting_repeats_one_with_its_default(tmp_path):
     """Two seeds of an arm, of which the first was trained by an earlier version."""
     words = ("--batch.micro_sequences", "auto")

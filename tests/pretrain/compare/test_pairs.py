@@ -102,12 +102,6 @@ def test_arms_of_equal_seeds_are_compared_seed_by_seed(tmp_path):
     assert six.pairs[0].significance_at_end == "significant"
 
 
-def test_an_interval_that_contains_none_is_no_difference(tmp_path):
-    comparison = paired(tmp_path, (3.8, 3.3, 3.4), (4.2, 3.2, 3.5))
-    (pair,) = comparison.pairs
-    assert pair.significance_at_end == "not significant"
-
-
 def test_seeds_that_are_not_the_same_are_not_paired(tmp_path):
     base = arm(tmp_path, "base", ends=(4.2, 3.2, 3.5))
     for number, ends in enumerate([(3.8, 3.0), (3.8, 3.0, 3.4, 3.5)]):

@@ -49,13 +49,6 @@ def test_the_phases_of_an_arm_of_several_seeds_are_medians(tmp_path):
     assert comparison.left_plateau(comparison.arms[0], "step") is None
 
 
-def test_without_an_entropy_there_are_no_phases(tmp_path):
-    comparison = compare(runs(*arms(tmp_path, *[(6.6, 5.0)] * 2, frequency_entropy=None)))
-    assert comparison.entropy is None and comparison.plateau_end is None
-    assert comparison.left_plateau(comparison.arms[0], "step") is None
-    assert not comparison.never_left_plateau(comparison.arms[0])
-
-
 def test_one_run_that_recorded_the_entropy_suffices(tmp_path):
     folders = arms(tmp_path, (6.6, 5.0), (6.6, 4.0))
     launches = folders[0] / "launches.jsonl"
