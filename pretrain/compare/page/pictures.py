@@ -93,7 +93,10 @@ def draw_main(comparison: Comparison, *, width: float) -> Figure:
 def draw_over(comparison: Comparison, axis: str) -> tuple[Figure, str]:
     """Draw the loss over another axis; return the picture and its title."""
     title = f"Held-out loss over {AXES[axis]}"
-    figure, axes = panel_of_arms(title, AXIS_LABELS[axis], "held-out loss in nats", comparison.arms)
+    names = [arm.name for arm in comparison.arms]
+    figure, axes = line_panel(title, AXIS_LABELS[axis], "held-out loss in nats", names)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
     draw_curves(axes, comparison, axis)
     axes.set_xlim(left=0)
     return figure, title
@@ -106,7 +109,11 @@ def draw_curves(axes: Axes, comparison: Comparison, axis: str) -> list[Line]:
         The line of each arm.
     """
     arms = comparison.arms
-    lines = draw_arms(axes, arms, lambda run: column(run.evaluations, axis, "loss"))
+    lines = draw_arms(
+        axes,
+        arms,
+        lambda run: ([row[axis] for row in run.evaluations], [r["loss"] for r in run.evaluations]),
+    )
     ends = [(comparison.target, comparison.reached, True)]
     if comparison.plateau_end is not None:
         ends.append((comparison.plateau_end, comparison.left_plateau, False))
@@ -115,7 +122,9 @@ def draw_curves(axes: Axes, comparison: Comparison, axis: str) -> list[Line]:
             _mark(axes, arm, line, (loss, place(arm, axis), axis), number, is_target=is_target)
     _draw_plateau(axes, comparison, lines)
     axes.axhline(comparison.target, color=MUTED, linewidth=0.9)
-    _write_level(axes, f"target {comparison.target:.3f}", comparison.target)
+    # Below the line on the left: every curve comes from above.
+    text = f"target {comparison.target:.3f}"
+    axes.annotate(text, (0, comparison.target), **_level_text(ha="left", va="top", shift=(4, -3)))
     return lines
 
 
@@ -167,11 +176,6 @@ def _draw_plateau(axes: Axes, comparison: Comparison, lines: Sequence[Line]) -> 
         axes.set_ylim(top=max(min(axes.get_ylim()[1], highest), entropy + 0.2))
     text = f"unigram entropy {entropy:.3f}"
     axes.annotate(text, (1, entropy), **_level_text(ha="right", va="bottom", shift=(0, 2)))
-
-
-def _write_level(axes: Axes, text: str, level: float) -> None:
-    # Below the line on the left: every curve comes from above.
-    axes.annotate(text, (0, level), **_level_text(ha="left", va="top", shift=(4, -3)))
 
 
 def _level_text(*, ha: str, va: str, shift: tuple[int, int]) -> dict[str, Any]:
@@ -235,14 +239,6 @@ def spread(values: Sequence[float], space: float, high: float) -> list[float]:
     return places
 
 
-def panel_of_arms(title: str, xlabel: str, ylabel: str, arms: Sequence[Arm]) -> tuple[Figure, Axes]:
-    """Return empty axes with a legend of the arms."""
-    figure, axes = line_panel(title, xlabel, ylabel, [arm.name for arm in arms])
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
-    return figure, axes
-
-
 def draw_arms(axes: Axes, arms: Sequence[Arm], series: Callable[[Run], Line]) -> list[Line]:
     """Draw one bold line per arm: the median of its runs, which are thin lines below it.
 
@@ -270,11 +266,6 @@ def draw_arms(axes: Axes, arms: Sequence[Arm], series: Callable[[Run], Line]) ->
 def _median(values: Sequence[float]) -> float:
     """Return the median; NaN, which has no order, counts as infinite."""
     return statistics.median(math.inf if math.isnan(value) else value for value in values)
-
-
-def column(rows: Sequence[dict[str, Any]], x: str, y: str) -> Line:
-    """Return two fields of lines of metrics or evaluations."""
-    return [row[x] for row in rows], [row[y] for row in rows]
 
 
 class Phase(NamedTuple):
