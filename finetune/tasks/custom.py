@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from data_prep.files.quoting import quoted
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.examples import examples_of, label_word, labels_of
-from finetune.tasks.metric_names import metric_named, metrics_of, usual_metric
+from finetune.tasks.metric_names import MetricName, metrics_of, usual_metric
 from finetune.tasks.tables import FORMATS, FileRow, read_rows
 from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
 from pretrain.config.settings import Section
@@ -41,7 +41,7 @@ class OwnTask(Section):
     )
     label: str = Field("label", description="column that is predicted")
     regression: bool = Field(False, description="labels are numbers, and predicted as such")
-    metric: str | None = Field(
+    metric: MetricName | None = Field(
         None,
         description="counts in the table and chooses the learning rate; default: accuracy, of "
         "imbalanced classes macro_f1, of numbers pearson",
@@ -54,11 +54,6 @@ class OwnTask(Section):
             if plain(name) in map(plain, suite.tasks):
                 raise ValueError(f"name={name!r} is a task of {suite.name}; choose another name")
         return name
-
-    @field_validator("metric")
-    @classmethod
-    def _find_metric(cls, metric: str | None) -> str | None:
-        return None if metric is None else metric_named(metric)
 
     @model_validator(mode="after")
     def _check_columns(self) -> "OwnTask":
@@ -139,7 +134,8 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
             "another column"
         )
     labels = () if own.regression else labels_of(words, where)
-    main, note = own.metric, ""
+    main: str | None = own.metric
+    note = ""
     if main is None:
         main, note = usual_metric(words) if labels else ("pearson", "")
     elif main == "f1" and labels:

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 from data_prep.files.quoting import quoted
-from finetune.tasks.task import TaskError, plain
-from pretrain.config.errors import nearest
+from finetune.tasks.task import TaskError
 
+MetricName = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
 # As tables call them; training/metrics.py computes them.
 METRIC_NAMES = {
     "accuracy": "accuracy",
@@ -20,21 +21,6 @@ OF_VALUES = ("pearson", "spearman")
 OF_CLASSES = ("accuracy", "macro_f1", "matthews")
 # Between the frequencies of two labels; GLUE too counts CoLA (2.4) by Matthews, MRPC (2.1) by F1.
 BALANCED_RATIO = 2.0
-
-
-def metric_named(name: str) -> str:
-    """Return the metric with this name, ignoring case, hyphens and underscores.
-
-    Raises:
-        ValueError: there is none; suggests the nearest name.
-    """
-    by_plain_name = {plain(metric): metric for metric in METRIC_NAMES}
-    if plain(name) not in by_plain_name:
-        raise ValueError(
-            f"metric={name!r} does not exist{nearest(name, list(METRIC_NAMES))}; "
-            f"one of {', '.join(METRIC_NAMES)}"
-        )
-    return by_plain_name[plain(name)]
 
 
 def metrics_of(labels: Sequence[str], main: str) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ def test_two_texts_are_not_one_that_is_cut_elsewhere():
         ({"name": "../mine"}, "pattern"),
         ({"texts": ("a", "b", "c")}, "at most 2"),
         ({"texts": ("label",)}, "name a column twice: label, label"),
-        ({"metric": "acuracy"}, "metric='acuracy' does not exist; did you mean accuracy"),
+        ({"metric": "acuracy"}, "Input should be 'accuracy', 'f1'"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings, message):

@@ -92,11 +92,11 @@ def test_the_rows_of_each_step_are_those_of_the_order_and_dropout_that_of_the_st
 
 
 def test_an_easy_task_is_learned_and_scored_after_each_epoch():
-    rules = protocol(epochs=15, dropout=0.0, attention_dropout=0.0)
+    rules = protocol(epochs=8, dropout=0.0, attention_dropout=0.0)
     data, notes = tiny_task(num_train=200), Notes()
-    run = fine_tuning(rules, data, learning_rate=3e-3)
+    run = fine_tuning(rules, data, learning_rate=5e-3)
     outcome = run.run(notes, predicts_test=True)
-    assert [epoch for epoch, _ in notes.scores] == list(range(1, 16))
+    assert [epoch for epoch, _ in notes.scores] == list(range(1, 9))
     assert outcome.scores == notes.scores[-1][1] and not outcome.is_constant
     assert len(outcome.predictions["test"]) == 9
     predicted = run.logits(data.development["dev"]).argmax(1)
