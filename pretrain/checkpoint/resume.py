@@ -119,7 +119,7 @@ def micro_sequences_before(folder: Path) -> int | None:
     Raises:
         ConfigError: a file that holds it is damaged.
     """
-    number = _last_launch(folder).get("micro_batches", {}).get("sequences")
+    number: int | None = _last_launch(folder).get("micro_batches", {}).get("sequences")
     file = folder / "ds_config.json"
     if number is None and file.is_file():  # of a run from before there was a choice
         number = read_json_object(file, fix=FIX).get("train_micro_batch_size_per_gpu")

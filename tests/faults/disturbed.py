@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from pretrain.profiling import hardware
+from pretrain.train import trainer
 from tests.faults.sample_log import log_samples
 from tests.faults.watched_calls import die_at, log_to, watch
 
@@ -35,7 +36,8 @@ def none(rank):
 
 @contextlib.contextmanager
 def slow(rank, first, end, seconds):
-    """Take longer before the steps from `first` on."""
+    """Take longer before the steps from `first` on, and let a hang be seen soon."""
+    trainer.HANG_MINUTES = 0.1
     yield lambda step: time.sleep(seconds * (first <= step < end))
 
 

@@ -232,7 +232,7 @@ def test_a_rank_that_is_killed_ends_the_job_within_half_a_minute(new_run, kind, 
 @pytest.mark.slow("waits for a rank that is stopped")
 @pytest.mark.ranks
 def test_while_a_rank_is_stopped_the_other_waits_and_prints_its_stacks(new_run):
-    run = new_run(Variant(1, 2), words=("--trouble.hang_minutes", 0.1))
+    run = new_run(Variant(1, 2))
     launch = run.start("slow", 2 * SAVE_EVERY, 3 * SAVE_EVERY, 0.2)
     launch.wait_until(lambda: run.steps_begun() > 2 * SAVE_EVERY + 2)
     launch.send(signal.SIGSTOP, 1)

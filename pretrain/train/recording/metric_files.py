@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.files.atomic import append_whole
-from data_prep.files.strict_json import JsonError, json_in
 from pretrain.config.errors import ConfigError
 
 
@@ -53,7 +52,14 @@ class MetricFile:
             # The last line can be cut short: the process died while writing it.
             if not line.endswith(b"\n"):
                 break
-            if _step(line, f"line {number} of {self.file}") > step:
+            try:
+                found = int(json.loads(line)["step"])
+            except (ValueError, KeyError, TypeError):
+                raise ConfigError(
+                    f"line {number} of {self.file} is damaged: not metrics of a step; restore it "
+                    "from a copy"
+                ) from None
+            if found > step:
                 break
             size += len(line)
         if content:
@@ -82,13 +88,3 @@ def warn_of_waiting(file: Path, error: OSError) -> None:
         "kept in memory until it can",
         file=sys.stderr,
     )
-
-
-def _step(line: bytes, place: str) -> int:
-    try:
-        found = json_in(line)
-    except JsonError:
-        found = None
-    if not isinstance(found, dict) or type(found.get("step")) is not int:
-        raise ConfigError(f"{place} is damaged: not metrics of a step; restore it from a copy")
-    return int(found["step"])

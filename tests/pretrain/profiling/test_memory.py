@@ -2,8 +2,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
@@ -20,15 +18,6 @@ def parameters_and_memory(*words):
     command = [sys.executable, "-c", PROGRAM, *words]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return map(int, finished.stdout.split())
-
-
-@pytest.mark.slow("trains models that are large enough to measure")
-def test_the_high_water_mark_grows_with_the_model_by_its_weights():
-    few, little = parameters_and_memory()
-    many, much = parameters_and_memory("--model.vocabulary_size", "2000000")
-    assert many > few + 60e6
-    # fp32; besides the weights only noise of the packages' own memory
-    assert much - little == pytest.approx(4 * (many - few), rel=0.1)
 
 
 def test_a_process_does_not_begin_with_the_mark_of_the_one_that_started_it():
