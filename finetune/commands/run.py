@@ -17,6 +17,7 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from data_prep.command_line import given_settings
+from data_prep.commands.options import at_least_1
 from data_prep.files.program import shell_command
 from finetune.protocol import Protocol, load_protocol
 from finetune.results.sweep_record import (
@@ -99,7 +100,10 @@ def _add_sweep(group: Any) -> None:
     )
     group.add_argument("--to", type=Path, metavar="FOLDER", help="default: RUN/finetune/PROTOCOL")
     group.add_argument(
-        "--at-once", type=int, metavar="N", help="trials at once; default: one per GPU or CPU core"
+        "--at-once",
+        type=at_least_1,
+        metavar="N",
+        help="trials at once; default: one per GPU or CPU core",
     )
     group.add_argument(
         "--keep",
@@ -136,7 +140,11 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: an option names something that does not exist, or options conflict.
         SystemExit: a trial failed; with status 1, after the table.
     """
-    _refuse_wrong_options(arguments)
+    if not arguments.models:
+        raise ConfigError(
+            "no model: give a run folder, a checkpoint, an export or a BERT, and a task, such as: "
+            + shell_command("finetune", "run", "runs/NAME", "--tasks", "all", "--glue", "FOLDER")
+        )
     sweep, record = _requested(arguments)
     if arguments.dry_run:
         print(describe_sweep(sweep))
@@ -144,16 +152,6 @@ def main(arguments: argparse.Namespace) -> None:
     with locked(sweep.folder):
         save_sweep_record(sweep.folder, record, sweep.data)
         report(sweep, has_failed=run_sweep(sweep, arguments.at_once))
-
-
-def _refuse_wrong_options(arguments: argparse.Namespace) -> None:
-    if not arguments.models:
-        raise ConfigError(
-            "no model: give a run folder, a checkpoint, an export or a BERT, and a task, such as: "
-            + shell_command("finetune", "run", "runs/NAME", "--tasks", "all", "--glue", "FOLDER")
-        )
-    if arguments.at_once is not None and arguments.at_once < 1:
-        raise ConfigError(f"--at-once {arguments.at_once}: give 1 or more")
 
 
 def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:

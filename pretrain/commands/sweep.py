@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.command_line import CommandParser, run_command
+from data_prep.commands.options import at_least_1
 from data_prep.files.program import curves_command, shell_command
 from pretrain.commands.catalog import COMMANDS
 from pretrain.compare.run_files import diverged_at_once
@@ -58,7 +59,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--seeds",
         nargs="+",
-        type=_seed,
+        type=int,
         metavar="N",
         help="a count (3) or a list (4 8 9)",
     )
@@ -86,7 +87,7 @@ def add_arguments(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--at-once",
-        type=_number,
+        type=at_least_1,
         metavar="N",
         help="train N runs at once (default: one per GPU; on a CPU one)",
     )
@@ -97,18 +98,6 @@ def add_arguments(parser: CommandParser) -> None:
         help="make every check of a start, and print size, time and cost of each arm",
     )
     add_settings(parser, recipe_nargs="*")
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text}: give whole numbers, such as: --seeds 1 2 3")
-    return int(text)
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text}: give a number of runs, such as 2")
-    return int(text)
 
 
 def main(arguments: argparse.Namespace) -> None:

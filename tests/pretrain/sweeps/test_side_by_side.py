@@ -139,7 +139,7 @@ def test_on_processors_runs_share_the_threads(here, run, monkeypatch, capsys, as
     [
         (2, ("--at-once", "3"), "--at-once 3: there are 2 GPUs for these runs"),
         (0, ("--at-once", "999"), "processors for these runs; ask for fewer"),
-        (0, ("--at-once", "0"), "0: give a number of runs, such as 2"),
+        (0, ("--at-once", "0"), "0: not a whole number of at least 1"),
     ],
 )
 def test_more_at_once_than_there_is_room_for_is_refused(here, run, gpus, options, message):
