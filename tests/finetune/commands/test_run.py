@@ -269,7 +269,7 @@ def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
         ("", NO_TASK),
         ("--train x.tsv --glue y", NO_TASK),
         ("--train x.tsv --text a b c", "texts"),
-        ("--train x.tsv --metric acc", "metric='acc' does not exist.*accuracy"),
+        ("--train x.tsv --metric acc", "metric='acc': input should be 'accuracy'"),
         ("--train x.tsv --at-once 0", "0: not a whole number of at least 1"),
         ("--train x.tsv --protocl y", "there is no --protocl; did you mean --protocol"),
         ("--train x.tsv --epochs 0", "epochs='0'"),
