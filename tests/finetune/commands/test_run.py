@@ -231,7 +231,7 @@ def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_n
     main(words)
     assert "Metrics: own accuracy." in " ".join(capfd.readouterr().out.split())
     (before,) = read_sweep_results([tmp_path]).trials
-    main([*words, "--metric", "Matthews"])
+    main([*words, "--metric", "matthews"])
     output, errors = capfd.readouterr()
     assert "0 trials to" in errors and "Metrics: own Matthews." in " ".join(output.split())
     (after,) = read_sweep_results([tmp_path]).trials
