@@ -8,6 +8,8 @@ or their norms (Muon, LAMB) names stage 0 alone.
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -25,7 +27,7 @@ from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.shapes import shapes_only
 
 Device = Literal["cpu", "cuda"]
-MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch and DeepSpeed name them
+MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch, apex and DeepSpeed name them
 
 
 class OptimizerKind(ABC):
@@ -71,10 +73,14 @@ class TorchAdamW(OptimizerKind):
         return optimizer if settings.bias_correction else without_bias_correction(optimizer)
 
 
-class DeepSpeedAdamW(OptimizerKind):
-    """DeepSpeed's FusedAdam for CUDA, which is compiled with nvcc when the first one is built."""
+class FusedAdamW(OptimizerKind):
+    """FusedAdam of DeepSpeed, which is compiled with nvcc when the first is built, or of apex."""
 
     has_bias_correction = True
+
+    def __init__(self, library: str, fused_class: Callable[[], type]) -> None:
+        """`fused_class` imports and returns the class."""
+        self.library, self.fused_class = library, fused_class
 
     def obstacle(self, device: Device) -> str | None:
         """Refuse a CPU."""
@@ -84,11 +90,11 @@ class DeepSpeedAdamW(OptimizerKind):
         """Build it.
 
         Raises:
-            ConfigError: it cannot be compiled here.
+            ConfigError: it cannot be compiled here, or is not installed.
         """
         groups = parameter_groups(model, settings)
         try:
-            optimizer: torch.optim.Optimizer = fused_adam()(
+            optimizer: torch.optim.Optimizer = self.fused_class()(
                 groups,
                 adam_w_mode=True,
                 bias_correction=settings.bias_correction,
@@ -100,7 +106,7 @@ class DeepSpeedAdamW(OptimizerKind):
             complaint = re.compile(r"\berror *:|\bfatal\b|cannot find -l|: not found")
             line = next(filter(complaint.search, lines), lines[0])
             raise ConfigError(
-                f"optimizer.kind='deepspeed' cannot be built here: {type(error).__name__}: "
+                f"optimizer.kind={self.library!r} cannot be built here: {type(error).__name__}: "
                 f"{plain(line.strip())}; use --optimizer.kind torch"
             ) from error
         return optimizer
@@ -108,10 +114,16 @@ class DeepSpeedAdamW(OptimizerKind):
     def set_updates(
         self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, updates: int
     ) -> None:
-        """Set the number of updates where DeepSpeed's versions count them."""
+        """Set the number of updates where DeepSpeed counts them, and where apex does."""
         optimizer.state[parameter]["step"] = updates
         for group in optimizer.param_groups:
             group["step"] = updates
+
+
+def _apex_adam() -> type:
+    """Import NVIDIA apex; another package of this name is on the package index."""
+    found: type = import_module("apex.optimizers").FusedAdam
+    return found
 
 
 class Muon(OptimizerKind):
@@ -164,7 +176,8 @@ class Muon(OptimizerKind):
 
 OPTIMIZERS: dict[str, OptimizerKind] = {
     "torch": TorchAdamW(),
-    "deepspeed": DeepSpeedAdamW(),
+    "deepspeed": FusedAdamW("deepspeed", fused_adam),
+    "apex": FusedAdamW("apex", _apex_adam),
     "muon": Muon(),
 }
 

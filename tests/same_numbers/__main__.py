@@ -30,7 +30,8 @@ ROUNDS, WARM_UP = 3, 10  # of --speed: starts of each code, and steps of each th
 SHOWN = 4  # differences of a job
 FILES = (
     *("metrics.jsonl", "evals.jsonl", "step_*/*.safetensors", "logits.safetensors", "*.h5"),
-    *("tokenizer.json", "manifest.json", "seed_*/result.json", "predictions*"),
+    *("rows/tokenizer.json", "bytes/tokenizer.json", "manifest.json"),
+    *("seed_*/result.json", "predictions*"),
 )
 IGNORED = CLOCK | {"seconds", "source", "settings", "reason"}
 # Words of the commands that one of the codes spells differently.

@@ -21,7 +21,7 @@ from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.optimizer_state import num_updates
 from pretrain.engine.optimizers import (
     OPTIMIZERS,
-    DeepSpeedAdamW,
+    FusedAdamW,
     build_optimizer,
     checked_optimizer,
 )
@@ -169,7 +169,7 @@ def fused_adam_on_a_cpu(monkeypatch):
 
     kernel = SimpleNamespace(multi_tensor_adam=multi_tensor_adam)
     monkeypatch.setattr(fused_adam.FusedAdamBuilder, "load", lambda _: kernel)
-    monkeypatch.setattr(DeepSpeedAdamW, "obstacle", lambda *_: None)
+    monkeypatch.setattr(FusedAdamW, "obstacle", lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -112,10 +112,18 @@ def test_biases_and_norms_do_not_decay_unless_everything_does():
     assert len(single["params"]) == len(names)
 
 
-def test_fused_adam_is_refused_on_a_cpu():
-    settings = case.case_settings("--optimizer.kind", "deepspeed")
-    with pytest.raises(ConfigError, match="'deepspeed' needs a CUDA device.*use torch"):
-        build_optimizer(case.build_model(settings), settings.optimizer, "cpu")
+@pytest.mark.parametrize(
+    ("kind", "device", "message"),
+    [
+        ("deepspeed", "cpu", "needs a CUDA device.*use torch"),
+        ("apex", "cpu", "needs a CUDA device.*use torch"),
+        ("apex", "cuda", "No module named 'apex'; use --optimizer.kind torch"),
+    ],
+)
+def test_fused_adam_is_refused_on_a_cpu_and_where_it_is_not_installed(kind, device, message):
+    settings = case.case_settings("--optimizer.kind", kind)
+    with pytest.raises(ConfigError, match=f"optimizer.kind='{kind}'.*{message}"):
+        build_optimizer(case.build_model(settings), settings.optimizer, device)
 
 
 def test_an_fp16_overflow_skips_the_step_and_halves_the_scale(monkeypatch):

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from functools import partial
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -63,9 +64,11 @@ def test_every_precision_and_stage_follows_the_fp32_loop(tmp_path, plain):
         assert found[name]["resumed"] == pytest.approx(found[name]["losses"][3:], rel=1e-3)
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="it is compiled with nvcc")
-def test_deepspeeds_fused_adam_is_torchs_adamw(tmp_path, plain):
-    found = train_on_gpu(tmp_path, ["zero1_fp32"], "--optimizer.kind", "deepspeed")["zero1_fp32"]
+@pytest.mark.parametrize("kind", ["deepspeed", "apex"])
+def test_a_fused_adam_is_torchs_adamw(tmp_path, plain, kind):
+    if not (shutil.which("nvcc") if kind == "deepspeed" else find_spec("apex")):
+        pytest.skip("the one is compiled with nvcc, the other is installed by hand")
+    found = train_on_gpu(tmp_path, ["zero1_fp32"], "--optimizer.kind", kind)["zero1_fp32"]
     assert found["losses"] == pytest.approx(plain.losses, rel=1e-3)
     for key, expected in plain.weights.items():
         weight = torch.tensor(found["weights"][key])
