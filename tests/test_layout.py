@@ -53,10 +53,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 39_847,
-    "lines of benchmarks": 1_500,
-    "lines of tests": 37_646,
-    "words of docs": 13_170,
+    "lines of the packages": 35_729,
+    "lines of benchmarks": 1_497,
+    "lines of tests": 33_769,
+    "words of docs": 12_952,
     "words of a page": 1_500,
 }
 
