@@ -36,8 +36,8 @@ from pretrain.convert.exports.hf_format import (
     write_model,
 )
 from pretrain.convert.exports.hf_writer import write_tokenizer
-from pretrain.convert.hf_names import from_stock
 from pretrain.convert.pretrained import Pretrained
+from pretrain.convert.stock_models import from_stock
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weights import WEIGHTS_FILE, check_weights, in_fp32, stored_weights
 

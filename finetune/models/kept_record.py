@@ -9,8 +9,8 @@ from finetune.training.encoding import EncodedTask
 from finetune.training.targets import Classes, Target, Values
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.exports.hf_format import RECORD, ExportRecord, configuration
-from pretrain.convert.hf_names import BERT, StockModel, stock_model
 from pretrain.convert.pretrained import Pretrained
+from pretrain.convert.stock_models import BERT, StockModel, stock_model
 
 FINE_TUNED = "tupelo_fine_tuned"
 CLASSIFIER = BERT._replace(

@@ -25,8 +25,8 @@ def main(arguments: argparse.Namespace) -> None:
     # Imported late: torch takes seconds.
     from pretrain.convert.exports.export import export, run_of
     from pretrain.convert.exports.model_card import CARD_FILE
-    from pretrain.convert.hf_names import stock_model
     from pretrain.convert.pretrained import load_pretrained
+    from pretrain.convert.stock_models import stock_model
 
     run = run_of(arguments.run)
     pretrained = load_pretrained(arguments.run, checkpoint=arguments.checkpoint)

@@ -16,7 +16,7 @@ from transformers import (
 import tupelo
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
-from pretrain.convert.hf_names import BERT, stock_names
+from pretrain.convert.stock_models import BERT, stock_names
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 SHAPE = {

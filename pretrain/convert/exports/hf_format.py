@@ -29,7 +29,8 @@ from pretrain.config.settings import (
     ModelSettings,
     explain,
 )
-from pretrain.convert.hf_names import (
+from pretrain.convert.model import Pretrained
+from pretrain.convert.stock_models import (
     ELECTRA,
     STOCK_MODELS,
     StockModel,
@@ -38,7 +39,6 @@ from pretrain.convert.hf_names import (
     stock_model,
     to_stock,
 )
-from pretrain.convert.model import Pretrained
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weights import WEIGHTS_FILE, in_fp32, stored_weights, weight_files
 from pretrain.model.position_encoding import PositionEncoding

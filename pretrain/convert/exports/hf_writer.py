@@ -14,8 +14,8 @@ from pretrain.convert.exports.hf_format import (
     configuration,
     write_model,
 )
-from pretrain.convert.hf_names import stock_model
 from pretrain.convert.model import Pretrained, discriminator_weights
+from pretrain.convert.stock_models import stock_model
 from pretrain.convert.text_encoder import TextEncoder
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"

@@ -19,8 +19,8 @@ from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, as_json
 from pretrain.convert.exports.in_transformers import ExportCheck
-from pretrain.convert.hf_names import stock_model
 from pretrain.convert.model import Pretrained, discriminator_weights
+from pretrain.convert.stock_models import stock_model
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.words import amount
 

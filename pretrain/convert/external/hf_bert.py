@@ -18,14 +18,14 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import ModelSettings, explain
 from pretrain.convert.exports.hf_format import BERT_FIELDS, CONFIG_FILE
-from pretrain.convert.hf_names import (
+from pretrain.convert.model import Pretrained
+from pretrain.convert.stock_models import (
     ELECTRA,
     STOCK_MODELS,
     UNUSED,
     check_understood,
     from_stock,
 )
-from pretrain.convert.model import Pretrained
 from pretrain.convert.text_encoder import text_encoder_of
 from pretrain.convert.weights import STORED_WEIGHTS, stored_weights, weight_files
 

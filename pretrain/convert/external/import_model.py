@@ -17,9 +17,9 @@ from pretrain.convert.exports.hf_writer import write_pretrained
 from pretrain.convert.exports.in_transformers import compare_logits, quiet, sentence_rows
 from pretrain.convert.external.fairseq_tupe import TokenizerFiles
 from pretrain.convert.external.hf_bert import transformers_folder
-from pretrain.convert.hf_names import stock_model
 from pretrain.convert.model import Pretrained, token_logits
 from pretrain.convert.pretrained import read_external
+from pretrain.convert.stock_models import stock_model
 
 RECIPE_FILE = "recipe.toml"
 
