@@ -11,20 +11,23 @@ fail() { # MESSAGE
 # the active one, whose packages stay as they are where they suffice, or else .venv, with exactly the
 # versions of constraints.txt. An environment that has everything is left alone.
 prepare_environment() { # [EXTRAS], such as test,clients
-  local extras=${1:-} own=$checkout/.venv versions=() python
+  local extras=${1:-} own=$checkout/.venv versions=() python other=''
+  local -x PYTHONSAFEPATH=1 # a random.py in the folder of the caller would be imported
   local environment=${VIRTUAL_ENV:-${CONDA_PREFIX:-$own}}
   if ! is_complete "$environment/bin/python" "$extras"; then
     printf 'Setting up %s (once, about two minutes) ...\n' "$environment" >&2
     if [[ $environment == "$own" ]]; then
       versions=(-c "$checkout/constraints.txt")
       python=$(find_python)
-      [[ -x $own/bin/pip ]] || "$python" -m venv "$own" >&2 ||
+      "$own/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$own" >&2 ||
         fail "$python cannot make $own, see above; on Debian: apt install python3-venv"
+    else
+      other=", or deactivate it: then $own is made"
     fi
     # DeepSpeed's operators are compiled on demand, if ever: needs no compiler here.
     DS_BUILD_OPS=0 "$environment/bin/python" -m pip install --no-input --disable-pip-version-check \
       ${versions[@]+"${versions[@]}"} -e "$checkout${extras:+[$extras]}" >&2 ||
-      fail "pip cannot set up $environment, see above; start again to continue"
+      fail "pip cannot set up $environment, see above; start again to continue$other"
   fi
   # Hints name a command that works in the shell of the caller.
   [[ $(command -v tupelo) == "$environment/bin/tupelo" || ! -x $environment/bin/tupelo ]] ||
@@ -39,6 +42,7 @@ import sys, tomllib
 from importlib.metadata import version
 from packaging.requirements import Requirement
 
+version("tupelo")
 file, extras = sys.argv[1:]
 project = tomllib.load(open(file, "rb"))["project"]
 optional = [project["optional-dependencies"][name] for name in extras.split(",") if name]

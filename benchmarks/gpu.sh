@@ -17,7 +17,7 @@ pack() { # FOLDER
   mkdir -p "$1/wheels" && git -C "$here/.." archive --format=tar HEAD | gzip -9 >"$1/tupelo.tgz"
   cp "$here/gpu.sh" "$1/"
   local name wanted=()
-  for name in annotated-types hjson pydantic pydantic_core pydantic-settings python-dotenv sentencex \
+  for name in annotated-types hjson pydantic pydantic_core sentencex \
     typing_extensions typing-inspection zstandard; do
     wanted+=("$(grep -i "^$name==" "$here/../constraints.txt")")
   done
@@ -102,8 +102,7 @@ export TORCHINDUCTOR_COMPILE_THREADS=3
 recipe=$PWD/benchmarks/gpu/killed_run.toml
 part prepare 170 env -C "$work/run" "$python" -m tupelo prepare "$recipe" "${small[@]}" &
 part fused_adam 170 "$python" -c "
-from pretrain.distributed.deepspeed_library import fused_adam, obstacle_to_fused_adam
-print('obstacle:', obstacle_to_fused_adam())
+from pretrain.distributed.deepspeed_library import fused_adam
 '$dry' or fused_adam()" &
 part warm 175 "${steps_py[@]}" --warm --variants "${variants[@]:0:4}" &
 [[ $dry ]] || part warm_more 175 "${steps_py[@]}" --warm --variants "${variants[@]:4}" &

@@ -41,8 +41,7 @@ HABITS = {
     "model_name_or_path": ("--initial_weights",),
     "seed": ("--seeds",),
     "workers": ("--at-once",),
-    "no_lowercase": ("--data.lowercase",),
-    "cased": ("--data.lowercase",),
+    "step": ("--checkpoint",),
 }
 
 
@@ -184,7 +183,7 @@ class CommandParser(argparse.ArgumentParser):
         if not unknown[0].startswith("-"):
             raise ConfigError(
                 f"{unknown[0]} belongs to no option: most take one value; separate several "
-                "with commas and no spaces, such as 100,200"
+                "with commas and no spaces, such as 100,200; several recipes: tupelo sweep"
             )
         name = unknown[0].partition("=")[0]
         raise ConfigError(f"there is no {name}{self._instead_of(name)}")
@@ -206,10 +205,13 @@ def _last(option: str) -> str:
     return _comparable(option).rpartition(".")[2] if "." in option else ""
 
 
-def add_setting(options: argparse._ActionsContainer, name: str, field: FieldInfo) -> None:
+def add_setting(
+    options: argparse._ActionsContainer, name: str, field: FieldInfo, *, required: bool = False
+) -> None:
     """Add an option for a setting; where it is not given, it is no argument."""
     options.add_argument(
         f"--{name}",
+        required=required,
         dest=name,
         default=argparse.SUPPRESS,
         metavar=type_in_words(field.annotation),
@@ -261,7 +263,8 @@ def explain(error: ValidationError, known: Sequence[str]) -> str:
     """
     first = error.errors()[0]
     # Left out: the alternative of a type, such as constrained-int, that the value was read as.
-    place = [str(part) for part in first["loc"] if not str(part).startswith("constrained-")]
+    of_types = ("constrained-", "literal[")
+    place = [str(part) for part in first["loc"] if not str(part).startswith(of_types)]
     where = plain(".".join(place))
     if first["type"] == "extra_forbidden":
         return f"there is no setting {where}{nearest(where, known)}"

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from data_prep.files.errors import ConfigError
 from data_prep.files.quoting import plain, quoted
 
-LAST_VERSION = "0.2.0"  # that reads other values
 LONGEST_COMPARED = 200  # difflib would take minutes for a long text
 
 
@@ -26,12 +25,12 @@ REMOVED = {
     "trouble.overflow_streak": Removed("remove it: 20 overflows in a row are a streak"),
     "trouble.skip_steps": Removed("remove it: a rewind leaves out the sequences of the step alone"),
     "trouble.max_rewinds": Removed("remove it: a run stops after 3 rewinds to one checkpoint"),
-    "trouble.spike_factor": Removed("remove it: a spike is a loss above twice the median", 2.0),
-    "trouble.hang_minutes": Removed("remove it: it is 8"),
+    "trouble.spike_factor": Removed("remove it: a spike is a loss above twice the median"),
+    "trouble.hang_minutes": Removed("remove it: it is always 8 minutes"),
     "log_project": Removed("remove it: WANDB_PROJECT names the project of W&B"),
     "mlflow": Removed("remove it from loggers: docs/RUNNING.md says how MLflow gets the numbers"),
     "plan": Removed("use tupelo train RECIPE --dry-run --measure 60"),
-    "checkpoint.keep_every": Removed("name the steps in checkpoint.pinned", None),
+    "checkpoint.keep_every": Removed("name the steps in checkpoint.pinned"),
     "checkpoint.background": Removed("remove it: training continues while a checkpoint is written"),
     "data.max_skipped": Removed("use data.damaged_files"),
     "data.unicode_form": Removed("remove it: the form is NFC", "NFC"),
@@ -45,6 +44,11 @@ REMOVED = {
     "electra.generator_layers": Removed("remove it: both networks have as many", 1.0),
     "electra.generator_weight": Removed("remove it: it is 1", 1.0),
     "electra.discriminator_weight": Removed("remove it: it is 50", 50.0),
+    "arms": Removed("for a comparison: ./run_pretrain.sh --arms RECIPE ..., or tupelo sweep"),
+    "smoke": Removed("for a comparison: ./run_pretrain.sh --smoke, or tupelo sweep --smoke"),
+    "cased": Removed("use --data.lowercase false"),
+    "no-lowercase": Removed("use --data.lowercase false"),
+    "export": Removed("a fine-tuned model is kept as a folder that transformers loads"),
     "retry-failed": Removed("leave it out: the same command repeats what failed"),
     "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
 }
@@ -71,7 +75,7 @@ def without_removed(tree: Mapping[str, Any]) -> dict[str, Any]:
     """
     merged = {name: _merged(name, value) for name, value in tree.items() if name not in REMOVED}
     if isinstance(merged.get("loggers"), list):
-        merged["loggers"] = [name for name in merged["loggers"] if name not in REMOVED]
+        merged["loggers"] = [name for name in merged["loggers"] if str(name) not in REMOVED]
     return merged
 
 
@@ -85,7 +89,8 @@ def _merged(section: str, values: Any) -> Any:
         found["draw_per"] = found["draw_per"] if draws == 1 else draws
     shares = [found.get(f"{kind}_token_share") for kind in ("mask", "random")]
     if section == "data" and shares != [None, None]:
-        usual = found.get("mask_shares", (0.8, 0.1))
+        stated = found.get("mask_shares")
+        usual = stated if isinstance(stated, list) and len(stated) == 2 else (0.8, 0.1)
         found["mask_shares"] = [
             share if given is None else given for share, given in zip(usual, shares, strict=True)
         ]
@@ -96,7 +101,6 @@ def _merged(section: str, values: Any) -> Any:
             kept[name] = value
         elif removed.default not in (..., value):
             raise ConfigError(
-                f"{section}.{name}={quoted(value)} is no setting any more; {removed.instead}; "
-                f"version {LAST_VERSION} is the last that reads it"
+                f"{section}.{name}={quoted(value)} is no longer a setting; {removed.instead}"
             )
     return kept

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from multiprocessing import get_context
+from multiprocessing import get_context, set_start_method
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -151,6 +151,7 @@ def launcher(kind, world_size, module="pretrain"):
 
 
 def _become_command(module, words, output, errors, environment):
+    set_start_method(None, force=True)  # for its own processes, what is usual
     for number, file in ((1, output), (2, errors)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.clear()

@@ -24,12 +24,13 @@ STUB = r"""#!/usr/bin/env bash
 here=$(dirname "$0") call="${0##*/} $*"
 case $call in
   python*' -c import tomllib') [[ -z ${STUB_IS_OLD:-} ]]; exit ;;
+  python*' -m pip --version') exit ;;
   python*' - '*) [[ -e "$here/installed-$3" ]]; exit ;;
 esac
 echo "$call" >>"$CALLS"
 [[ -z ${STUB_FAILS:-} || $call != $STUB_FAILS ]] || { echo "what is wrong"; exit 3; }
 case $call in
-  *'-m venv'*) mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; cp "$0" "$3/bin/pip" ;;
+  *'-m venv'*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
   *'-m pip'*'[test,clients]') touch "$here/installed-test,clients" "$here/installed-test" ;;
   *'-m pip'*'[test]') touch "$here/installed-test" ;;
 esac
@@ -93,7 +94,7 @@ def test_the_first_start_installs_the_pinned_packages_and_the_second_nothing(che
     result = checkout.run("run_pretrain.sh", "tiny_cpu")
     assert result.returncode == 0 and "about two minutes" in result.stderr
     venv, install, _ = checkout.calls()
-    assert venv == f"python3 -m venv {checkout.root}/.venv"
+    assert venv == f"python3 -m venv --clear {checkout.root}/.venv"
     assert install.endswith(f"-c {checkout.root}/constraints.txt -e {checkout.root}")
     assert checkout.run("run_pretrain.sh", "tiny_cpu").stderr == ""
     assert len(checkout.calls(f"{VENV}|{INSTALL}")) == 2

@@ -66,6 +66,8 @@ def read_settings(
     """
     given = given_settings(arguments, FIELDS)
     try:
-        return BuildSettings(**given.get("data", {}), **given.get("model", {}), **(others or {}))
+        return BuildSettings(
+            **{**given.get("data", {}), **given.get("model", {}), **(others or {})}
+        )
     except ValidationError as error:
         raise ConfigError(explain(error, list(FIELDS))) from None

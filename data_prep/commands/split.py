@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo data split`."""
     add_folder(parser)
     add_to(parser)
-    add_setting(parser, "data.valid_fraction", FIELDS["data.valid_fraction"])
+    add_setting(parser, "data.valid_fraction", FIELDS["data.valid_fraction"], required=True)
     add_rows_per_shard(parser)
 
 

@@ -62,12 +62,13 @@ def read_sources(
     with progress_bar("reading", total, "B") as bar:
         for segment in straight():
             if segments and segments[-1].source != segment.source:
+                _refuse_skipped(own, sources[own[-1].source], settings)
                 own = []
             bar.update(segment.read_bytes - (own[-1].read_bytes if own else 0))
             segments.append(segment)
             own.append(segment)
             num_words += segment.words
-            if segment.is_last or len(own) == EARLY_SEGMENTS:
+            if segment.is_last or len(own) >= EARLY_SEGMENTS:
                 _refuse_skipped(own, sources[segment.source], settings)
             if settings.max_words is not None and num_words >= settings.max_words:
                 break
@@ -158,7 +159,7 @@ def _refuse_skipped(segments: list[ReadSegment], source: Source, settings: Build
     raise CorpusError(
         f"{source.name}: {num_skipped:,} of {units:,} {source.unit} were skipped ({share:.1%}, "
         f"allowed: {MOST_SKIPPED:.1%}): {place.reason}, first in {place.file} line {place.line}; "
-        f"{remedy}; to build without them: --data.damaged_files skip"
+        f"{remedy}" + ("; to build without them: --data.damaged_files skip" if share < 0.5 else "")
     )
 
 

@@ -97,6 +97,8 @@ def main(arguments: argparse.Namespace) -> None:
 def _refuse_target(to: Path | None, *, replaces: bool) -> None:
     if to is not None and to.suffix.lower() not in (".csv", ".jsonl"):
         raise ConfigError(f"--to {to}: unknown format; use .csv or .jsonl")
+    if to is not None and not to.parent.is_dir():
+        raise ConfigError(f"{to.parent} is no folder; make it, or choose another --to")
     if to is not None and to.exists() and not replaces:
         raise ConfigError(f"{to} exists; choose another --to, or give --replace")
 

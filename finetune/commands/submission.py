@@ -51,6 +51,8 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: there are several models, none of their trials predicted a test set, or the
             folder holds something else or cannot be written.
     """
+    if arguments.checkpoint == "all":
+        raise ConfigError("--checkpoint all: a submission is of one; give newest, or a step")
     results, suite = read_sweep_results(arguments.folders), SUITES[arguments.suite]
     table = score_table(results, next(iter(suite.averages)), arguments.checkpoint)
     row = _named_row(table, arguments.model)

@@ -40,7 +40,7 @@ def write_card(
             library_name="transformers",
             pipeline_tag="text-classification",
             **OTHER_LICENCE,
-            datasets=[suite.hub] if suite else None,  # identifiers of the Hub, no files
+            datasets=[suite.hub] if suite and suite.hub else None,  # names on the Hub
             tags=["fine-tuned", "tupelo"],
         ),
         place=Path(folder.stem),

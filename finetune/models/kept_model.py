@@ -16,6 +16,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -39,7 +40,13 @@ from pretrain.convert.exports.hf_writer import write_tokenizer
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.stock_models import from_stock
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.convert.weights import WEIGHTS_FILE, check_weights, in_fp32, stored_weights
+from pretrain.convert.weights import (
+    WEIGHTS_FILE,
+    check_weights,
+    in_fp32,
+    stored_weights,
+    weight_files,
+)
 
 MODEL_FOLDER = "model"  # in the folder of a trial
 OUTPUT_FOLDER = "trained_output"
@@ -48,7 +55,7 @@ RECORD_FILES = (CONFIG_FILE, FORMER_RECORD_FILE)
 PARTIAL, REMOVED = ".partial", ".removed"
 MOST_NAMED = 10  # in a message
 REPEAT = "fine-tune again, or restore the folder from a copy"
-OUTPUT_WEIGHT, OUTPUT_BIAS = f"{HEAD}output.weight", f"{HEAD}output.bias"
+OUTPUT = {f"{HEAD}output.weight", f"{HEAD}output.bias"}
 
 
 class KeptModel(NamedTuple):
@@ -88,11 +95,10 @@ def save_model(
     weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     write_card(partial, record, weights, data.task, result)
     if not record.labels:
-        trained = {name: weights[name] for name in (OUTPUT_WEIGHT, OUTPUT_BIAS)}
+        trained = {name: weights[name] for name in OUTPUT}
         (partial / OUTPUT_FOLDER).mkdir()
         save_weights(partial / OUTPUT_FOLDER / WEIGHTS_FILE, trained)
-        weights |= {name: tensor * record.spread for name, tensor in trained.items()}
-        weights[OUTPUT_BIAS] += record.centre
+        weights |= _in_units_of_labels(trained, record)
     write_model(partial, record.configuration(), weights, record.stock)
     write_tokenizer(
         partial,
@@ -150,7 +156,8 @@ def is_model(folder: Path) -> bool:
         ConfigError: its config.json is damaged.
     """
     file = folder / CONFIG_FILE
-    is_new = file.is_file() and FINE_TUNED in read_json_object(file)
+    # Exports of before have an entry of that name without a model.
+    is_new = file.is_file() and "model" in (read_json_object(file).get(FINE_TUNED) or {})
     return is_new or (folder / FORMER_RECORD_FILE).is_file()
 
 
@@ -164,10 +171,7 @@ def read_record(folder: Path) -> KeptRecord:
     if former.is_file():
         return read_json(former, TypeAdapter(KeptRecord), REPEAT)
     file, kind = folder / CONFIG_FILE, TypeAdapter(KeptConfiguration)
-    record = read_json(file, kind, REPEAT).tupelo_fine_tuned
-    if not (folder / OUTPUT_FOLDER).is_dir():  # saved again by transformers: in units of the labels
-        record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
-    return record
+    return read_json(file, kind, REPEAT).tupelo_fine_tuned
 
 
 def read_model(folder: Path) -> KeptModel:
@@ -178,18 +182,33 @@ def read_model(folder: Path) -> KeptModel:
         TokenizerError: the tokenizer is missing or damaged.
     """
     record, place = read_record(folder), str(folder / WEIGHTS_FILE)
+    if not weight_files(folder):
+        raise ConfigError(f"{place} is missing; {REPEAT}")
     stored, trained = stored_weights(folder), stored_weights(folder / OUTPUT_FOLDER)
-    if (folder / FORMER_RECORD_FILE).is_file():
+    is_former = (folder / FORMER_RECORD_FILE).is_file()
+    if is_former:
         stored = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in stored.items()}
     elif record.stock is not None:
         stored = from_stock(stored, record.stock, record.model.num_layers, folder)
     num_outputs = record.target.num_outputs
-    weights = in_fp32(stored) | trained
+    weights = in_fp32(stored)
+    scaled = _in_units_of_labels(trained, record) if trained.keys() == OUTPUT else {}
+    if scaled and all(torch.equal(tensor, weights[name]) for name, tensor in scaled.items()):
+        weights |= trained
+    elif not is_former:  # transformers has trained or saved it again: in units of the labels
+        record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
     check_weights(weights, lambda: TaskModel(record.model, num_outputs), place=place)
     text_encoder = stored_text_encoder(
         folder / TOKENIZER_FILE, record.tokenizer, record.vocabulary, fix=REPEAT
     )
     return KeptModel(record, weights, text_encoder)
+
+
+def _in_units_of_labels(trained: dict[str, Tensor], record: KeptRecord) -> dict[str, Tensor]:
+    return {
+        name: tensor * record.spread + (record.centre if name.endswith("bias") else 0.0)
+        for name, tensor in trained.items()
+    }
 
 
 def as_pretrained(folder: Path) -> Pretrained:

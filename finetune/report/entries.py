@@ -45,7 +45,7 @@ def shown(table: ScoreTable) -> Table:
     for title, texts in columns:
         # Equal as shown is equal.
         values = [
-            float(value) if value.replace(".", "").isdecimal() else DIVERGED
+            float(value) if value.removeprefix("-").replace(".", "").isdecimal() else DIVERGED
             for text in texts
             for value in [text.partition("\n")[0]]
         ]

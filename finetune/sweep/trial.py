@@ -1,6 +1,5 @@
 """One trial of a sweep: its folder, its run in a worker, and its result."""
 
-import contextlib
 import json
 import shutil
 import sys
@@ -119,7 +118,7 @@ def is_over(folder: Path, *, test_splits: Sequence[str] = (), needs_model: bool 
     if result.status == "diverged":
         return True
     has_predictions = all(predictions_file(folder, split).exists() for split in test_splits)
-    return has_predictions and (has_model(folder) or not needs_model)
+    return has_predictions and (not needs_model or has_model(folder))
 
 
 class TrialRunner:
@@ -147,8 +146,10 @@ class TrialRunner:
         After a CUDA error every later trial of the process would fail.
         """
         if isinstance(unit, MeasuredStep):
-            with contextlib.suppress(Exception):  # which its trials will meet, and report
+            try:
                 send(self.seconds_per_step(unit.trial))
+            except Exception:  # its trials will meet it, in another process, and report it
+                sys.exit(1)
             return
         try:
             result = self.run(unit, send)

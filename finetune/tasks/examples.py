@@ -132,12 +132,14 @@ def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
                 f"{where} holds {quoted(other)} and {quoted(word)}, which would be two classes; "
                 "spell it in one way"
             )
-    if len(found) > max(MAX_RARE_LABELS, len(words) / 2):
+    numbers = {word: number_in(word) for word in found}
+    values = [number for number in numbers.values() if number is not None]
+    are_measured = len(values) == len(found) and any(number % 1 for number in values)
+    if len(found) > max(MAX_RARE_LABELS, 0 if are_measured else len(words) / 2):
         raise TaskError(
             f"{where} holds {len(found):,} different labels in {len(words):,} rows, too many "
             "classes to learn; predict numbers with --regression, or choose another column"
         )
-    numbers = {word: number_in(word) for word in found}
     if None in numbers.values():
         return tuple(found)
     return tuple(sorted(found, key=lambda word: (numbers[word], word)))

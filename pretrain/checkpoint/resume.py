@@ -110,7 +110,14 @@ def zero_stage_before(folder: Path) -> int | None:
         ConfigError: the file that holds it is damaged.
     """
     file = folder / "ds_config.json"
-    return zero_stage(read_json_object(file, fix=FIX)) if file.is_file() else None
+    if not file.is_file():
+        return None
+    config = read_json_object(file, fix=FIX)
+    is_block = isinstance(config.get("zero_optimization", {}), dict)
+    stage = zero_stage(config) if is_block else None
+    if not isinstance(stage, int) or stage not in range(4):
+        raise ConfigError(f"{file} names no ZeRO stage; {FIX}")
+    return stage
 
 
 def micro_sequences_before(folder: Path) -> int | None:

@@ -133,7 +133,7 @@ def main(arguments: argparse.Namespace) -> None:
     with locked(folder.path):
         folder.save(given_words(of_sweep, without=NOT_OF_SWEEP), sweep.spec.file)
         if records is not None:
-            bring(records, folder.path, [*trials, *runs])
+            bring(records, folder.path, trials or runs)  # tuning chooses the settings of the runs
         print(describe_sweep(sweep, runs, trials, at_once=len(plans)))
         print(f"stop with Ctrl-C, continue with: {again}\n", flush=True)
         if not all(run.is_finished for run in runs):
@@ -174,6 +174,8 @@ def _train(
         arms, notes = choose(sweep, by_point)
         print("\n".join(notes), "\n")
         by_arm = sweep.runs(folder.path, arms)
+        if records is not None:
+            bring(records, folder.path, _by_seed(by_arm))
     train(by_arm)
     return notes
 

@@ -69,8 +69,8 @@ NOT_HERE = {
     "gradient_predivide_factor": "ZeRO 2 and 3 do not have it",
     "managed_gradient_accumulation": "each micro-batch would become an optimizer step",
     "prescale_gradients": "ZeRO 2 and 3 do not have it",
-    "progressive_layer_drop": "set layer_drop.schedule=progressive, layer_drop.theta_bar to its "
-    "theta and layer_drop.gamma",
+    "progressive_layer_drop": "give the recipe layer_drop.schedule=progressive, its theta as "
+    "layer_drop.theta_bar and layer_drop.gamma; layer_drop.compat=deepspeed repeats bing_bert",
     "scheduler": "the learning rate is the recipe's; see learning_rate.schedule",
     "sparse_attention": "DeepSpeed 0.19 no longer has it",
     "sparse_gradients": "DeepSpeed 0.19 no longer has it",

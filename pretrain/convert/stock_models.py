@@ -149,8 +149,8 @@ def from_stock(
     renamed: dict[str, Tensor] = {}
     for ours, theirs in stock_names(kind, num_layers).items():
         parts = [left[name] for name in theirs if name in left]
-        kinds = {(part.shape, part.dtype) for part in parts if part.ndim}
-        if len(parts) == len(theirs) and len(kinds) == 1:
+        kinds = {(part.shape, part.dtype) for part in parts}
+        if len(parts) == len(theirs) and len(kinds) == 1 and parts[0].ndim:
             renamed[ours] = torch.cat([left.pop(name) for name in theirs])
     types, positions = (left.pop(kind.token_types, None), renamed.get(POSITIONS))
     if types is not None and positions is not None:

@@ -7,9 +7,9 @@ the process, takes what fits by the estimate of footprint.py, and so does a dry 
 the least number that any of them found.
 """
 
-import contextlib
 import copy
 import gc
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,7 @@ def choose_micro_batches(
         ConfigError: on all ranks, not even a pass of one sequence fits.
     """
     numbers = _candidates(settings, ranks, before)
-    if len(numbers) == 1 or ranks.device not in TRIED:
+    if not _is_free(settings, numbers, before) or ranks.device not in TRIED:
         found = estimated_micro_batches(settings, ds_config, ranks, model.execution, before=before)
         number = found.sequences
     else:
@@ -117,7 +117,7 @@ def estimated_micro_batches(
     numbers, room = _candidates(settings, ranks, before), SHARE * free_bytes(ranks)
     for number in numbers:
         needed = needed_bytes(settings, ds_config, ranks.world_size, execution, number)
-        if len(numbers) == 1 or needed <= room:
+        if needed <= room or not _is_free(settings, numbers, before):
             return _division(settings, ranks, number)
     if ranks.gpu is not None:  # elsewhere a start tries one sequence
         raise _refusal(settings, ranks)
@@ -134,10 +134,14 @@ def pass_fits(
     """
     gpus = [torch.cuda.current_device()] if ranks.device == "cuda" else []
     fits = False
-    # Ended when nothing refers to the tensors of the pass, so that they can be released.
-    with contextlib.suppress(torch.OutOfMemoryError), torch.random.fork_rng(gpus):
-        _try_pass(number, model, settings, ds_config, ranks)
+    try:
+        with torch.random.fork_rng(gpus):
+            _try_pass(number, model, settings, ds_config, ranks)
         fits = True
+    except RuntimeError as error:  # torch's, or that of a library which allocates by itself
+        if not re.search("out of memory|ALLOC_FAILED", str(error), re.IGNORECASE):
+            raise
+    # Nothing refers to the tensors of the pass any more: they can be released.
     gc.collect()  # an error in a recomputed block may leave cycles that hold tensors
     if gpus:
         torch.cuda.empty_cache()
@@ -189,6 +193,11 @@ def _candidates(settings: RunSettings, ranks: Ranks, before: int | None) -> list
         return numbers
     most = max(1, USEFUL_TOKENS // settings.data.sequence_length)
     return [number for number in numbers if number <= most]
+
+
+def _is_free(settings: RunSettings, numbers: list[int], before: int | None) -> bool:
+    """Return whether memory decides: the number is neither given nor that of before."""
+    return settings.batch.micro_sequences == "auto" and numbers != [before]
 
 
 def _division(settings: RunSettings, ranks: Ranks, number: int) -> MicroBatches:

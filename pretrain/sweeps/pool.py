@@ -112,12 +112,13 @@ class Worker(Generic[Unit]):
         """Begin with the unit."""
         if self._process is None:
             self._connection, theirs = SPAWN.Pipe()
-            self._process = SPAWN.Process(target=_serve, args=(theirs, self._prepare), daemon=True)
+            process = SPAWN.Process(target=_serve, args=(theirs, self._prepare), daemon=True)
             before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the process inherits
             try:
-                self._process.start()
+                process.start()
             finally:
                 signal.signal(signal.SIGINT, before)
+            self._process = process  # it began
             theirs.close()  # otherwise the connection would outlive the process
         # It may have died while it was idle: `status` finds that.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):

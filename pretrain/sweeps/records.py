@@ -92,15 +92,16 @@ class SweepFolder:
         save_changed(self.path / SETTINGS_FILE, "".join(f"{word}\0" for word in words))
 
     def gpus_per_run(self) -> int | None:
-        """Return how many processes its runs have, which go on with as many; None: none has begun.
+        """Return how many processes its runs have, which go on with as many; None: none goes on.
 
         Raises:
             ConfigError: a file of a run is damaged.
         """
         for pattern in (f"*/{LAUNCHES}", f"{TRIALS}/*/{LAUNCHES}"):
             for file in self.path.glob(pattern):
-                for launch in read_json_lines(file)[-1:]:
-                    return int(launch["world_size"])
+                if not has_ended(file.parent):
+                    for launch in read_json_lines(file)[-1:]:
+                        return int(launch["world_size"])
         return None
 
 

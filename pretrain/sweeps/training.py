@@ -23,7 +23,8 @@ from pretrain.sweeps.pool import run_units
 from pretrain.sweeps.runs import Arm, SweepRun
 
 MEASURED_SECONDS = 2  # of each arm
-SPEED = re.compile(r"^seconds per step +(\S+)$", re.MULTILINE)  # as a dry run prints it
+# As a dry run prints it; several machines put their names before it.
+SPEED = re.compile(r"^(?:\S+: )?seconds per step +(\S+)$", re.MULTILINE)
 
 
 def describe_sweep(
@@ -60,17 +61,20 @@ def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:
     left = [run for run in runs if not run.is_finished]
     seconds: dict[str, float] = {}
     for arm in {run.arm.name: run.arm for run in left}.values():
+        if arm.settings.hours is not None:
+            seconds[arm.name] = arm.settings.hours * SECONDS_PER_HOUR
+            continue
         print(f"measuring the speed of {arm.name} ...", flush=True)
-        length = arm.settings.steps * _seconds_per_step(arm, plans[0])
-        hours = arm.settings.hours
-        seconds[arm.name] = length if hours is None else hours * SECONDS_PER_HOUR
+        place = left[0].folder.parent  # on all machines
+        seconds[arm.name] = arm.settings.steps * _seconds_per_step(arm, plans[0], place)
     each = ", ".join(f"{name} {amount(s, 'training_seconds')}" for name, s in seconds.items())
     whole = sum(seconds[run.arm.name] for run in left) / min(len(plans), len(left))
     return f"training takes about {amount(whole, 'training_seconds')}; a run: {each}"
 
 
-def _seconds_per_step(arm: Arm, plan: LaunchPlan) -> float:
-    with tempfile.TemporaryDirectory() as folder:
+def _seconds_per_step(arm: Arm, plan: LaunchPlan, place: Path) -> float:
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".measured-", dir=place) as folder:
         output, recipe = Path(folder) / "output", Path(folder) / arm.name
         recipe.mkdir()
         (recipe / RUN_FILE).write_text(as_json(arm.settings))  # a command reads a run, too

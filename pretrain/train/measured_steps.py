@@ -91,7 +91,7 @@ class MeasuredSteps:
         """Return speed and memory in words."""
         rate = f"{self.rate.flops_per_second:.3e} FLOP/s a rank ({self.rate.source})"
         return [
-            ("executed as", self.engine.execution.describe()),
+            ("executed as", self.engine.describe()),
             ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
             ("model FLOPs utilisation", f"{metrics['model_flops_utilisation']:.1%} of {rate}"),
             ("peak memory", f"{metrics['peak_memory_bytes'] / 2**20:,.1f} MiB"),

@@ -120,11 +120,9 @@ def test_repair_restores_what_verify_reports(corpus, tmp_path, capsys):
 
 def test_a_reader_that_goes_away_is_no_error(folder):
     show = f"{sys.executable} -m data_prep show {folder} --split train --rows 1000"
-    words = ["bash", "-c", f"set -o pipefail; {show} | head -n 1"]
+    words = ["bash", "-c", f"set -o pipefail; {show} | true"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith(f"{folder}: a test")
-    assert done.stderr == ""
-    assert done.returncode == 141
+    assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
 
 
 def test_help_fits_80_columns_and_explains_each_command_and_setting(capsys, monkeypatch):

@@ -49,6 +49,7 @@ def test_a_changed_protocol_has_another_name_and_a_grown_one_has_not():
     assert load_protocol("quick", {"seeds": "7", "learning_rates": ["1e-5"]}).name == "quick"
     changed = load_protocol("quick", {"epochs": "4", "betas": ["0.8", "0.99"], "batch": "32"})
     assert (changed.name, changed.epochs) == ("quick-epochs_4-betas_0.8_0.99", 4)
+    assert changed.epochs_on("MNLI") == 4
 
 
 def test_a_protocol_of_ones_own_may_extend_another_in_its_folder(tmp_path):

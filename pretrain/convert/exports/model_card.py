@@ -7,7 +7,7 @@ are shown as they are written. Folders of the machine are left out of paths.
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import ModelCard, ModelCardData
 from tabulate import tabulate
@@ -18,11 +18,13 @@ from data_prep.shards.manifest import LANGUAGE, Manifest, read_manifest
 from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, as_json
-from pretrain.convert.exports.in_transformers import ExportCheck
 from pretrain.convert.model import Pretrained, discriminator_weights
 from pretrain.convert.stock_models import stock_model
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.words import amount
+
+if TYPE_CHECKING:  # it imports transformers, which takes seconds
+    from pretrain.convert.exports.in_transformers import ExportCheck
 
 CARD_FILE = "README.md"
 # How manifests begin or write the licences of sources, and what the Hub calls them.
@@ -50,7 +52,7 @@ Rows = Sequence[Sequence[Any]]
 
 
 def write_card(
-    folder: Path, pretrained: Pretrained, run: Path, check: ExportCheck, *, place: Path
+    folder: Path, pretrained: Pretrained, run: Path, check: "ExportCheck", *, place: Path
 ) -> None:
     """Write README.md of an export of pre-training.
 

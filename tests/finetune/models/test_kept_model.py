@@ -119,6 +119,17 @@ def test_a_model_that_transformers_has_saved_again_is_opened(numbers, tmp_path):
     assert found == pytest.approx(outputs_in_training(numbers), rel=1e-6)
 
 
+def test_what_transformers_has_trained_further_in_the_folder_predicts(numbers, tmp_path):
+    folder = shutil.copytree(numbers.folder, tmp_path / "model")
+    with quiet(), torch.no_grad():
+        model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+        for name, parameter in model.named_parameters():
+            parameter *= 2 if name.startswith("classifier.output.") else 1
+        model.save_pretrained(folder)
+    found = Predictor(read_model(folder), CPU).outputs(development_texts(numbers))
+    assert found == pytest.approx(2 * outputs_in_training(numbers), rel=1e-6)
+
+
 @pytest.mark.parametrize("case", ["classes", "stock_numbers"])
 def test_a_folder_of_before_is_opened(case, tmp_path, request):
     case = request.getfixturevalue(case)

@@ -186,6 +186,7 @@ def test_texts_of_training_rows_in_the_development_file_are_counted(tmp_path):
         ([3] * 3, {"regression": True}, "holds '3' in every row"),
         (["x", "y"], {"dev": None}, "train.jsonl: 2 rows are too few to hold some out; give a dev"),
         ([n / 7 for n in range(11)], {}, "11 different labels in 11 rows.*--regression"),
+        ([n / 7 for n in range(11)] * 3, {}, "11 different labels in 33 rows.*--regression"),
         ([f"sentence {n}" for n in range(40)], {}, "40 different labels in 40 rows"),
         (["1", 0, "1.0"], {}, "holds '1' and '1.0', .* two classes; spell it in one way"),
         (["pos", "neg", "pos "], {}, "holds 'pos' and 'pos ', .* two classes; spell"),

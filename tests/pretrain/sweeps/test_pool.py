@@ -2,11 +2,14 @@
 
 import os
 import signal
+import time
 
 import pytest
 
 from pretrain.config.errors import ConfigError
 from pretrain.sweeps.pool import Worker, run_units
+
+LONG = 60  # seconds: until a signal ends it
 
 
 def square(unit, send):
@@ -15,6 +18,7 @@ def square(unit, send):
         os.kill(os.getpid(), -unit)
     if unit == 0:
         raise SystemExit(7)
+    time.sleep(unit if unit == LONG else 0)
     send((os.getpid(), unit * unit))
 
 
@@ -32,7 +36,7 @@ def pool_of(count, units, on_end=None):
     def ended(unit, status, stopped):
         statuses[unit] = status, stopped
         if on_end:
-            on_end(unit)
+            on_end(unit, status, stopped)
 
     workers = [Worker(prepared, receive) for _ in range(count)]
     try:
@@ -55,7 +59,7 @@ def test_a_process_works_on_one_unit_after_another_and_a_dead_one_fails_its_unit
 def test_an_error_of_what_records_a_unit_ends_the_pool_when_the_others_have_ended():
     ended = []
 
-    def record(unit):
+    def record(unit, *_):
         ended.append(unit)
         if len(ended) == 1:
             raise ConfigError("the disk is full")
@@ -69,13 +73,13 @@ def test_an_error_of_what_records_a_unit_ends_the_pool_when_the_others_have_ende
 def test_a_signal_ends_the_pool_and_no_unit_that_was_running_has_failed(number):
     ended = []
 
-    def stop(unit):
-        ended.append(unit)
+    def stop(*end):
+        ended.append(end)
         os.kill(os.getpid(), number)
 
     with pytest.raises(SystemExit):
-        pool_of(1, [1, 2, 3], stop)
-    assert ended == [1]
+        pool_of(2, [1, LONG, 3], stop)
+    assert ended[0] == (1, 0, False) and ended[1:] == [(LONG, 128 + number, True)]
 
 
 class Unstartable:
