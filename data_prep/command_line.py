@@ -41,7 +41,6 @@ HABITS = {
     "model_name_or_path": ("--initial_weights",),
     "seed": ("--seeds",),
     "workers": ("--at-once",),
-    "step": ("--checkpoint",),
 }
 
 

@@ -134,7 +134,7 @@ def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
             )
     numbers = {word: number_in(word) for word in found}
     values = [number for number in numbers.values() if number is not None]
-    are_measured = len(values) == len(found) and any(number % 1 for number in values)
+    are_measured = len(values) == len(found) and any(n != n.to_integral_value() for n in values)
     if len(found) > max(MAX_RARE_LABELS, 0 if are_measured else len(words) / 2):
         raise TaskError(
             f"{where} holds {len(found):,} different labels in {len(words):,} rows, too many "

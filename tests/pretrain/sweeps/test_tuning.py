@@ -85,7 +85,7 @@ def test_a_trial_of_a_share_of_the_length_is_a_run_of_so_many_steps(here, run, s
     run(spec, "--name", "x")
     names = [name for name, _ in peaks(here, "runs/x/trials") if name.startswith("one-")]
     assert names == [f"one-{p}-0.25-seed{s}" for s in (5, 6) for p in ("0.25", "0.5", "1.0", "2.0")]
-    assert all("--steps 25 " in call for call in here.calls("trials/"))
+    assert all("--steps 25 " in call for call in here.calls("trials/one-"))
     assert {peak for name, peak in peaks(here, "runs/x") if "one" in name} == {"0.5"}
 
 
