@@ -55,7 +55,7 @@ LEVELS = {
 BUDGET = {
     "lines of the packages": 35_810,
     "lines of benchmarks": 1_496,
-    "lines of tests": 33_787,
+    "lines of tests": 33_811,
     "words of docs": 12_986,
     "words of a page": 1_500,
 }

@@ -67,6 +67,16 @@ def test_a_step_is_gradient_clipping_and_adamw_written_out(regression):
         )
 
 
+def test_the_learning_rate_rises_over_the_warm_up_and_falls_to_zero():
+    run = fine_tuning(protocol(warmup_ratio=0.25, epochs=4), learning_rate=0.8)
+    steps, rates = 4 * 6, []
+    for epoch in range(4):
+        rates += [run.learning_rate(epoch, place) for place in range(6)]
+    expected = [0.8 * (step + 1) / 6 for step in range(6)]
+    expected += [0.8 * (steps - step) / (steps - 6) for step in range(6, steps)]
+    assert rates == pytest.approx(expected)
+
+
 def test_a_repeated_run_has_the_same_losses_and_scores_bit_for_bit():
     notes, outcomes = [Notes() for _ in range(3)], []
     for number, (note, seed) in enumerate(zip(notes, (0, 0, 1), strict=True)):

@@ -97,6 +97,20 @@ def test_pickled_weights_are_read_like_safetensors(tmp_path):
     assert_same_logits(load_pretrained(tmp_path), model)
 
 
+def test_weights_in_several_files_are_put_together(tmp_path):
+    model = save(tmp_path)
+    stored = list(model.state_dict().items())
+    (tmp_path / "model.safetensors").unlink()
+    places = {}
+    for number, part in enumerate((stored[::2], stored[1::2])):
+        name = f"model-{number}.safetensors"
+        save_file({key: tensor.clone() for key, tensor in part}, tmp_path / name)
+        places |= {key: name for key, _ in part}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    assert_same_logits(load_pretrained(tmp_path), model)
+
+
 def test_names_of_2018_are_understood(tmp_path):
     model = save(tmp_path)
 
