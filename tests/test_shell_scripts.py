@@ -189,8 +189,8 @@ def test_help_is_the_header_installs_nothing_and_tells_options_that_there_are(
         parser = CommandParser()
         command.add_arguments(parser)
         known |= set(parser._option_string_actions)
-    told = set(re.findall(r"--[a-z][\w.-]*\w", result.stdout))
-    assert len(told) > 8 and told <= known
+    named = set(re.findall(r"--[a-z][\w.-]*\w", result.stdout))
+    assert len(named) > 8 and named <= known
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from data_prep.sources.source import CorpusError, DamagedFile, NotText
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 BLOCK_BYTES = 1 << 20
-BEGINNING_BYTES = 4096  # what is looked at to tell text from other files
+BEGINNING_BYTES = 4096  # read to recognise files that are no text
 # 4 bytes of a .zst file can become 128 KiB: this bounds the output of one step to 64 MiB.
 ZSTD_STEP_BYTES = 2048
 ZSTD_LARGEST_WINDOW = 1 << 31  # `zstd --long=31`, used for some very large dumps

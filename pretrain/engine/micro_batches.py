@@ -88,13 +88,12 @@ def choose_micro_batches(
     Raises:
         ConfigError: on all ranks, not even a pass of one sequence fits.
     """
-    numbers = _candidates(settings, ranks, before)
-    if not _is_free(settings, numbers, before) or ranks.device not in TRIED:
-        found = estimated_micro_batches(settings, ds_config, ranks, model.execution, before=before)
-        number = found.sequences
-    else:
-        fitting = (n for n in numbers if pass_fits(n, model, settings, ds_config, ranks))
-        number = next(fitting, 0)
+    number = _given(settings, ranks, before)
+    if number is None and ranks.device in TRIED:
+        numbers = _candidates(settings, ranks)
+        number = next((n for n in numbers if pass_fits(n, model, settings, ds_config, ranks)), 0)
+    elif number is None:
+        number = estimated_micro_batches(settings, ds_config, ranks, model.execution).sequences
     number = min(from_all_ranks(number, ranks))
     if number == 0:
         raise _refusal(settings, ranks)
@@ -114,10 +113,12 @@ def estimated_micro_batches(
     Raises:
         ConfigError: nothing fits into the GPUs that a dry run is for.
     """
-    numbers, room = _candidates(settings, ranks, before), SHARE * free_bytes(ranks)
+    given = _given(settings, ranks, before)
+    if given is not None:
+        return _division(settings, ranks, given)
+    numbers, room = _candidates(settings, ranks), SHARE * free_bytes(ranks)
     for number in numbers:
-        needed = needed_bytes(settings, ds_config, ranks.world_size, execution, number)
-        if needed <= room or not _is_free(settings, numbers, before):
+        if needed_bytes(settings, ds_config, ranks.world_size, execution, number) <= room:
             return _division(settings, ranks, number)
     if ranks.gpu is not None:  # elsewhere a start tries one sequence
         raise _refusal(settings, ranks)
@@ -181,23 +182,21 @@ def _try_pass(
     del reserved
 
 
-def _candidates(settings: RunSettings, ranks: Ranks, before: int | None) -> list[int]:
-    """Return the numbers that may be chosen, the largest first."""
+def _given(settings: RunSettings, ranks: Ranks, before: int | None) -> int | None:
+    """Return the number that is set, or that of before; None: memory decides."""
     if settings.batch.micro_sequences != "auto":
-        return [micro_sequences(settings, ranks.world_size)]
-    numbers = possible_micro_sequences(settings, ranks.world_size)
+        return micro_sequences(settings, ranks.world_size)
     # A dry run may be for another number of ranks, which only --elastic resumes.
-    if before in numbers:
-        return [before]
+    return before if before in possible_micro_sequences(settings, ranks.world_size) else None
+
+
+def _candidates(settings: RunSettings, ranks: Ranks) -> list[int]:
+    """Return the numbers that may be chosen, the largest first."""
+    numbers = possible_micro_sequences(settings, ranks.world_size)
     if ranks.device == "cpu":
         return numbers
     most = max(1, USEFUL_TOKENS // settings.data.sequence_length)
     return [number for number in numbers if number <= most]
-
-
-def _is_free(settings: RunSettings, numbers: list[int], before: int | None) -> bool:
-    """Return whether memory decides: the number is neither given nor that of before."""
-    return settings.batch.micro_sequences == "auto" and numbers != [before]
 
 
 def _division(settings: RunSettings, ranks: Ranks, number: int) -> MicroBatches:

@@ -103,12 +103,12 @@ def read_transformers_model(place: str) -> Pretrained:
         objective=objective,
         notes=tuple(notes),
     ).checked()
-    mend = (
+    fix = (
         f"save AutoTokenizer.from_pretrained({str(folder)!r}) there, or in a copy: its "
         f"{TOKENIZER_FILE} gives the same tokens to both. If it is transformers that is wrong, "
         'correct tokenizer_config.json, for instance "do_lower_case": false'
     )
-    check_tokenizer(pretrained.text_encoder, pretrained.sequence_length, folder, fix=mend)
+    check_tokenizer(pretrained.text_encoder, pretrained.sequence_length, folder, fix=fix)
     return pretrained
 
 
