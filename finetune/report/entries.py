@@ -1,6 +1,5 @@
 """The table of scores as it is printed, written and shown on pages, and its numbers."""
 
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -20,28 +19,28 @@ OTHER_COLUMNS = ("model", "steps", "average")
 def report_of(table: ScoreTable, notes: Sequence[str]) -> Report:
     """Return what `tupelo finetune table` shows."""
     return Report(
-        "", shown(table), notes, [line for row in table.listed for line in _records(table, row)]
+        "", shown(table), notes, [line for row in table.rows for line in _records(table, row)]
     )
 
 
 def shown(table: ScoreTable) -> Table:
     """Return the table, x 100 with one decimal, the best of each column marked.
 
-    Below a median are the metrics that it is made from, the range over the seeds, and how many of
-    them there are. Runs of an arm are not marked: the best of many is not comparable with a median.
+    Below a median are the metrics that it is made from, the range over the seeds, the learning
+    rate where several were tried, and how many seeds there are if some are missing.
     """
-    rows = [_keys(table, row) for row in table.listed]
+    rows = [_keys(table, row) for row in table.rows]
     keys, best = len(rows[0]), set()
     columns = [
         (
             # A task of one's own can be called anything.
             f"{column.title} (task)" if column.title in OTHER_COLUMNS else column.title,
-            [_entry(table, row, column) for row in table.listed],
+            [_entry(table, row, column) for row in table.rows],
         )
         for column in table.columns
     ]
     if table.averaged:
-        columns.append(("average", [_average(table, row) for row in table.listed]))
+        columns.append(("average", [_average(table, row) for row in table.rows]))
     for title, texts in columns:
         # Equal as shown is equal.
         values = [
@@ -49,11 +48,8 @@ def shown(table: ScoreTable) -> Table:
             for text in texts
             for value in [text.partition("\n")[0]]
         ]
-        for number, (row, text) in enumerate(zip(table.listed, texts, strict=True)):
-            rows[number][title] = text
-            arm = table.arm(row)
-            if arm is not None and arm.row != row:
-                values[number] = DIVERGED
+        for row, text in zip(rows, texts, strict=True):
+            row[title] = text
         highest = max(values)
         best |= {(n, title) for n, value in enumerate(values) if value == highest > DIVERGED}
     return Table("Scores of fine-tuning", rows, caption(table), keys=keys, best=best)
@@ -70,8 +66,6 @@ def caption(table: ScoreTable) -> str:
         "the learning rate with the best median; a diverged seed is the worst",
         f"Metrics: {metrics}",
     ]
-    if table.arms:
-        sentences.append("Rows of several runs: median (range) over their seeds of pre-training")
     if table.averaged:
         tasks = dict.fromkeys(column.task for column in table.averaged)
         sentences.append(f"Average over {', '.join(tasks)}, {table.rule.description}")
@@ -90,9 +84,7 @@ def _keys(table: ScoreTable, row: TableRow) -> dict[str, str]:
     """Return the cells that say what a row is."""
     cells = {"model": table.label(row)}
     if any(other.step is not None for other in table.rows):
-        steps = sorted({run.step for run in table.runs(row) if run.step is not None})
-        ends = steps if len(steps) < 2 else [steps[0], steps[-1]]
-        cells["steps"] = " - ".join(map(_step, ends))
+        cells["steps"] = "" if row.step is None else _step(row.step)
     return cells
 
 
@@ -109,15 +101,17 @@ def _entry(table: ScoreTable, row: TableRow, column: Column) -> str:
     if rate is None:
         return "-"
     median, scores = rate.median(column.split), rate.scores(column.split)
+    is_chosen = len(table.rates[row, column.task]) > 1
+    at = f"at {rate.learning_rate:g}" if is_chosen else ""
     requested, remark = rate.num_requested, ""
     if len(scores) < requested and (rate.learning_rate is not None or requested > 1):
         remark = f"{len(scores)} of {counted(requested, 'seed')}"
     if median is None:
         lines = ["-" if rate.finished else "failed", remark]
     elif median == DIVERGED:
-        lines = ["diverged", _range(scores), remark]
+        lines = ["diverged", _range(scores), at, remark]
     else:
-        lines = [_shown(median), _parts(rate, column), _range(scores), remark]
+        lines = [_shown(median), _parts(rate, column), _range(scores), at, remark]
     return "\n".join(filter(None, lines))
 
 
@@ -135,10 +129,8 @@ def _parts(rate: RateScores, column: Column) -> str:
 
 
 def _average(table: ScoreTable, row: TableRow) -> str:
-    averages = table.averages(row)
-    if not averages:
-        return f"-\nlacks {', '.join(table.lacking(row))}"
-    return "\n".join(filter(None, [_shown(statistics.median(averages)), _range(averages)]))
+    average = table.average(row)
+    return f"-\nlacks {', '.join(table.lacking(row))}" if average is None else _shown(average)
 
 
 def _range(scores: Sequence[float]) -> str:
@@ -151,17 +143,8 @@ def _shown(fraction: float) -> str:
 
 def _records(table: ScoreTable, row: TableRow) -> Iterator[dict[str, Any]]:
     """Yield the numbers of a row by column, x 100, six digits, and by metric if it has several."""
-    arm = table.arm(row)
-    before = {
-        "model": table.label(row),
-        "steps": row.step,
-        "protocol": table.protocol,
-    }
-    after = {
-        "arm": "" if arm is None else table.label(arm.row),
-        "pretraining_seed": "" if arm is None else arm.seeds.get(row),
-        "run": "" if arm and row == arm.row else PurePath(row.origin).name,
-    }
+    before = {"model": table.label(row), "steps": row.step, "protocol": table.protocol}
+    after = {"run": PurePath(row.origin).name}
     for column in table.columns:
         rate, metrics = table.best(row, column.task), table.metrics(column.task)
         if rate is None:
@@ -182,9 +165,8 @@ def _records(table: ScoreTable, row: TableRow) -> Iterator[dict[str, Any]]:
                 "diverged": rate.num_diverged,
                 **after,
             }
-    if averages := table.averages(row):
-        ends = _ends(statistics.median(averages), averages if len(averages) > 1 else [])
-        yield before | {"column": "average"} | ends | after
+    if (average := table.average(row)) is not None:
+        yield {**before, "column": "average", **_ends(average, []), **after}
 
 
 def _ends(median: float | None, scores: Sequence[float]) -> dict[str, str]:

@@ -11,18 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from finetune.report.score_table import ScoreTable
 from finetune.report.scores import DIVERGED, RateScores
 from finetune.results.sweep_results import TableRow
 from finetune.tasks.metric_names import METRIC_NAMES
-from pretrain.reports.html import line_panel, line_style, save_picture
-from pretrain.reports.report import Gallery, Picture
-
-MOST_TICKS = 5
-LINE = """The line is the median over the seeds, the band the range of the finished ones. Where the
-median is a seed that diverged, the line has a gap."""
+from pretrain.reports.html import MOST_TICKS, line_panel, line_style, save_picture
+from pretrain.reports.report import Picture
 
 
 class Point(NamedTuple):
@@ -36,14 +32,10 @@ class Point(NamedTuple):
 Lines = Sequence[Sequence[Point]]  # of each model
 
 
-def draw_figures(table: ScoreTable, folder: Path) -> list[Gallery]:
+def draw_figures(table: ScoreTable, folder: Path) -> list[Picture]:
     """Write every picture that the table has data for, as PNG and SVG: PLD's Fig. 10 and 11."""
     folder.mkdir(parents=True, exist_ok=True)
-    at = "At each checkpoint, at the table's learning rate."
-    return [
-        Gallery("Score over pre-training", f"{at} {LINE}", _over_steps(table, folder)),
-        Gallery("Score over the learning rate", LINE, _over_rates(table, folder)),
-    ]
+    return [*_over_steps(table, folder), *_over_rates(table, folder)]
 
 
 def _over_steps(table: ScoreTable, folder: Path) -> list[Picture]:
@@ -61,12 +53,10 @@ def _over_steps(table: ScoreTable, folder: Path) -> list[Picture]:
     panels = [*_panels(table, rates)]
     if table.averaged:
         averages = [
-            [Point(row.step or 0, next(iter(table.averages(row)), None)) for row in rows]
-            for rows in models.values()
+            [Point(row.step or 0, table.average(row)) for row in rows] for rows in models.values()
         ]
         panels.insert(0, ("average", "score x 100", averages))
-    place = folder / "over_steps_"
-    return _draw(panels, "steps of pre-training", list(models), place, _label_steps)
+    return _draw(panels, "steps of pre-training", list(models), folder / "over_steps_")
 
 
 def _over_rates(table: ScoreTable, folder: Path) -> list[Picture]:
@@ -79,8 +69,8 @@ def _over_rates(table: ScoreTable, folder: Path) -> list[Picture]:
             for row in compared
         ]
 
-    names, place = [table.label(row) for row in compared], folder / "over_rates_"
-    return _draw(_panels(table, rates), "learning rate", names, place, _label_rates)
+    names = [table.label(row) for row in compared]
+    return _draw(_panels(table, rates), "learning rate", names, folder / "over_rates_")
 
 
 def _panels(
@@ -101,11 +91,7 @@ def _panels(
 
 
 def _draw(
-    panels: Iterable[tuple[str, str, Lines]],
-    xlabel: str,
-    names: Sequence[str],
-    place: Path,
-    put_ticks: Callable[[Axes, Lines], None],
+    panels: Iterable[tuple[str, str, Lines]], xlabel: str, names: Sequence[str], place: Path
 ) -> list[Picture]:
     """Draw the panels in which a model has two points or more."""
     pictures = []
@@ -114,7 +100,12 @@ def _draw(
             continue
         figure, axes = line_panel(title, xlabel, ylabel, names)
         draw_lines(axes, lines)
-        put_ticks(axes, lines)
+        if xlabel == "learning rate":  # ticks at the rates of the trials, not at powers of ten
+            rates = sorted({point.x for points in lines for point in points})
+            shown = rates[:: math.ceil(len(rates) / MOST_TICKS)]
+            axes.set_xscale("log")
+            axes.set_xticks(shown, [f"{rate:g}".replace("e-0", "e-") for rate in shown])
+            axes.xaxis.set_minor_locator(NullLocator())
         file = Path(str(place) + re.sub(r"[^\w.-]+", "-", title))
         pictures.append(save_picture(figure, f"{title} over the {xlabel}", file))
     return pictures
@@ -137,18 +128,3 @@ def draw_lines(axes: Axes, lines: Lines) -> None:
             [100 * max(point.scores) for point in banded],
             **{"color": style["color"], "alpha": 0.15, "linewidth": 0},
         )
-
-
-def _label_steps(axes: Axes, lines: Lines) -> None:
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
-
-
-def _label_rates(axes: Axes, lines: Lines) -> None:
-    """Put ticks at the rates of the trials, not at powers of ten."""
-    rates = sorted({point.x for points in lines for point in points})
-    shown = rates[:: math.ceil(len(rates) / MOST_TICKS)]
-    axes.set_xscale("log")
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.set_xticklabels([f"{rate:g}".replace("e-0", "e-") for rate in shown])

@@ -18,7 +18,9 @@ the best median (TUPE, Sec. 4.1); with several development sets, the best mean o
 is chosen on the set that is reported: scores are slightly higher than on new text, for all models
 alike. A seed that diverged counts as worse than any score; a seed that failed, for example for
 lack of memory, is left out of the median. The majority class predicts the most frequent training
-label, or the mean of the training values, for every example."""
+label, or the mean of the training values, for every example. In figures, lines are medians over
+the seeds, with a gap where a median is a seed that diverged, and bands are the range of the
+finished ones; those over pre-training are at the learning rate of the table."""
 
 
 def print_table(
@@ -52,7 +54,7 @@ def print_table(
     with folder.writing() as place:
         report.write(
             place,
-            galleries=draw_figures(table, place / "figures"),
+            pictures=draw_figures(table, place / "figures"),
             method=METHOD,
             provenance=[
                 f"{table.label(row)}: weights from {row.origin}"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
-from finetune.report.arms import Arm, arm_scores, find_arms
 from finetune.report.scores import (
     DIVERGED,
     SCORE,
@@ -23,7 +22,6 @@ from finetune.tasks.catalog import SUITES, known_tasks, suite_of
 from finetune.tasks.suite import AverageRule
 from finetune.tasks.task import split_title
 from pretrain.config.errors import ConfigError
-from pretrain.reports.words import counted
 
 UNTRAINED = ", not pre-trained"
 MAJORITY = TableRow("majority class", "", None, False)
@@ -52,8 +50,7 @@ class ScoreTable:
     columns: list[Column]
     rows: list[TableRow]  # those shown: majority class, not pre-trained, then the models
     every_row: list[TableRow]  # including the steps that are not shown
-    arms: list[Arm]  # of the rows shown
-    rates: Rates  # by learning rate, ascending; of arms too
+    rates: Rates  # by learning rate, ascending
 
     def best(self, row: TableRow, task: str) -> RateScores | None:
         """Return the scores at the best learning rate; None: there is no trial."""
@@ -71,21 +68,6 @@ class ScoreTable:
         columns = [column for column in self.columns if column.task in self.rule.tasks]
         return columns if len({column.task for column in columns}) > 1 else []
 
-    @property
-    def listed(self) -> list[TableRow]:
-        """Return the rows in the order in which they are printed: the runs of arms at the end."""
-        runs = {run: arm.row for arm in self.arms for run in arm.seeds}
-        leading = dict.fromkeys(runs.get(row, row) for row in self.rows)
-        return [*leading, *(row for row in self.rows if row in runs)]
-
-    def arm(self, row: TableRow) -> Arm | None:
-        """Return the arm that a row is, or that its run belongs to."""
-        return next((arm for arm in self.arms if row == arm.row or row in arm.seeds), None)
-
-    def runs(self, row: TableRow) -> list[TableRow]:
-        """Return the rows of the runs of an arm, or the row itself."""
-        return next((list(arm.seeds) for arm in self.arms if arm.row == row), [row])
-
     def metrics(self, task: str) -> list[str]:
         """Return the metrics that a task was scored by, the main one first."""
         seeds = [
@@ -99,43 +81,26 @@ class ScoreTable:
         return list(dict.fromkeys(name for name in names if name != SCORE))
 
     def lacking(self, row: TableRow) -> list[str]:
-        """Return the titles of the averaged columns in which a run of the row has no score."""
-        return [
-            column.title
-            for column in self.averaged
-            if {self.median(run, column) for run in self.runs(row)} & {None, DIVERGED}
-        ]
+        """Return the titles of the averaged columns in which the row has no score."""
+        return [c.title for c in self.averaged if self.median(row, c) in (None, DIVERGED)]
 
-    def averages(self, row: TableRow) -> list[float]:
-        """Return the mean over the tasks of each run of a row, as a fraction of 1.
-
-        Empty: the row lacks some, or all.
-        """
+    def average(self, row: TableRow) -> float | None:
+        """Return the mean over the tasks, as a fraction of 1; None: the row lacks some, or all."""
         if not self.averaged or self.lacking(row):
-            return []
-        return [self._mean(run) for run in self.runs(row)]
-
-    def _mean(self, row: TableRow) -> float:
+            return None
         groups: dict[str, list[float]] = {}
         for column in self.averaged:
-            median = self.median(row, column)
-            assert median is not None
             group = column.task if self.rule.unit == "task" else column.title
-            groups.setdefault(group, []).append(median)
+            groups.setdefault(group, []).append(self.median(row, column) or 0.0)
         return statistics.fmean(map(statistics.fmean, groups.values()))
 
     def label(self, row: TableRow) -> str:
         """Return the name of the row; models of one name are distinguished by their folders."""
-        arms = {arm.row: arm for arm in self.arms}
-        peers = list(arms) if row in arms else self.every_row
-        origins = {other.origin for other in peers if other.model == row.model}
-        remarks = []
+        origins = {other.origin for other in self.every_row if other.model == row.model}
+        place = ""
         if len(origins) > 1:
             shared = os.path.commonprefix([PurePath(origin).parts[:-1] for origin in origins])
-            remarks.append(str(PurePath(*PurePath(row.origin).parts[len(shared) :])))
-        if row in arms:
-            remarks.append(counted(len(arms[row].seeds), "seed"))
-        place = f" ({', '.join(remarks)})" if remarks else ""
+            place = f" ({PurePath(*PurePath(row.origin).parts[len(shared) :])})"
         return row.model + place + ("" if row.pretrained or row == MAJORITY else UNTRAINED)
 
 
@@ -161,7 +126,6 @@ def score_table(
         key=lambda row: (row.pretrained, places[row[:2]], row.step or 0),
     )
     shown = _shown(every_row, step)
-    arms = find_arms(shown, results.trials)
     if any(task in results.majority for task in tasks):
         shown.insert(0, MAJORITY)
     return ScoreTable(
@@ -170,8 +134,7 @@ def score_table(
         columns=[Column(task, split) for task in tasks for split in _splits(results, task)],
         rows=shown,
         every_row=every_row,
-        arms=arms,
-        rates=_rates(results, every_row, tasks, arms, rule),
+        rates=_rates(results, every_row, tasks, rule),
     )
 
 
@@ -204,7 +167,6 @@ def _rates(
     results: SweepResults,
     rows: Sequence[TableRow],
     tasks: Sequence[str],
-    arms: Sequence[Arm],
     rule: AverageRule,
 ) -> Rates:
     rates: Rates = {}
@@ -218,10 +180,6 @@ def _rates(
         if groups:
             found = [rate_scores(r, same, len(seeds), rule) for r, same in groups.items()]
             rates[row, task] = found
-    for arm, task in itertools.product(arms, tasks):
-        runs = [best_rate(rates[run, task]) for run in arm.seeds if (run, task) in rates]
-        if runs:
-            rates[arm.row, task] = [arm_scores(arm, runs)]
     for task, scores in results.majority.items():
         rates[MAJORITY, task] = [RateScores(None, [with_score(task, scores, rule)], 0, 1)]
     return rates

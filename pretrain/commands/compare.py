@@ -49,7 +49,7 @@ def main(arguments: argparse.Namespace) -> None:
     print(report_of(comparison).as_text(terminal_width()))
     if arguments.report is not None:
         # Matplotlib takes most of a second to import.
-        from pretrain.compare.page.report import write_report
+        from pretrain.compare.page import write_report
 
         write_report(comparison, folder)
         print(f"report: {arguments.report / 'index.html'}")

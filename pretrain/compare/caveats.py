@@ -6,10 +6,8 @@ What an older launch did not record counts as equal.
 """
 
 import itertools
-import shlex
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from data_prep.files.program import shell_command
@@ -212,21 +210,3 @@ def differing(launches: Sequence[Launch]) -> list[str]:
     different = [name for name, values in recorded.items() if len(values) > 1]
     # Manifests of other sequences differ too.
     return [name for name in different if name != "manifest" or "training data" not in different]
-
-
-def history(launch: Launch) -> dict[str, str]:
-    """Return the step that a launch began after, what it changed, and its command."""
-    changed = launch.get("changed_settings", {})
-    return {
-        "after step": f"{launch.get('resumed_from') or 0:,}",
-        "changed settings": ", ".join(f"{name} {a} -> {b}" for name, (a, b) in changed.items()),
-        "command": _typed(launch["command"]) if launch.get("command") else "",
-    }
-
-
-def _typed(command: Sequence[str]) -> str:
-    """Return a command line; `python -m PACKAGE` gives a process the file that it runs."""
-    program = Path(command[0])
-    is_package = program.name == "__main__.py"
-    begin = ["python", "-m", program.parent.name] if is_package else [command[0]]
-    return shlex.join([*begin, *command[1:]])

@@ -4,13 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pretrain.compare.caveats import history, properties, weighted_by_seconds
+from pretrain.compare.caveats import properties, weighted_by_seconds
 from pretrain.compare.convergence import Comparison
 from pretrain.compare.pairs import Interval, Pair
 from pretrain.compare.runs import (
     PLATEAU_MARGIN,
     Arm,
-    Run,
     crossing,
     differing_settings,
     is_below_from_the_start,
@@ -90,7 +89,6 @@ def result_table(comparison: Comparison) -> Table:
 
 def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
     found = arm_numbers(comparison, arm)
-    loss = "diverged" if found["loss"] is None else f"{found['loss']:.3f}"
     difference = NONE
     if found.get("difference") is not None:
         interval = _interval(found, "difference", "{:+.3f}")
@@ -98,7 +96,7 @@ def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
     row = {
         "arm": arm.name,
         "seeds": str(found["seeds"]),
-        "loss at end": loss + _interval(found, "loss", "{:.3f}"),
+        "loss at end": _loss(found["loss"]) + _interval(found, "loss", "{:.3f}"),
         "difference": difference,
     }
     if comparison.entropy is not None:
@@ -129,61 +127,34 @@ def _interval(numbers: Mapping[str, Any], name: str, form: str) -> str:
 
 
 def run_table(comparison: Comparison) -> Table:
-    """Return a row per run: size, losses, and the cost of the target."""
-    rows = [
-        {
-            "run": str(run.folder),
-            "seed": str(run.settings["seed"]),
-            "parameters": amount(run.result["parameters"], "parameters") if run.result else NONE,
-            "loss at end": f"{run.final_loss:.3f}" if math.isfinite(run.final_loss) else "diverged",
-            "best": f"{run.best_loss:.3f}",
-            **{
-                f"{name} to target": ("<= " if is_below_from_the_start(run, target) else "")
-                + amount(crossing(run, target, axis), axis)
-                for axis, name in comparison.axes.items()
-            },
-        }
-        for arm in comparison.arms
-        for run in arm.runs
-        for target in [comparison.target]
-    ]
-    return Table("Every run", rows)
-
-
-def speed_table(comparison: Comparison) -> Table:
-    """Return a row per run: speed, memory, and the share of waiting for a processor."""
-    rows = []
-    for run in (run for arm in comparison.arms for run in arm.runs):
-        speed = run_speed(run)
-        memory = speed["peak_memory_bytes"]
-        shares = {
-            "utilisation": speed["model_flops_utilisation"],
-            "waiting": speed["processor_wait_share"],
-        }
-        rows.append(
-            {
-                "run": str(run.folder),
-                "tokens/s": f"{speed['tokens_per_second']:,.0f}",
-                "memory": NONE if memory is None else f"{amount(memory, 'bytes')}B",
-                **{name: NONE if one is None else f"{one:.1%}" for name, one in shares.items()},
-            }
-        )
-    return Table("Speed and memory of every run", rows)
-
-
-def run_speed(run: Run) -> dict[str, Any]:
-    """Return speed and memory of a run; None for what it did not record.
+    """Return a row per run: size, losses, steps to the target, speed, memory, waiting.
 
     Tokens/s are all tokens over all seconds of training. Shares are weighted by the training
     seconds of their lines of metrics; memory is the maximum.
     """
-    memory = [row["peak_memory_bytes"] for row in run.metrics if "peak_memory_bytes" in row]
-    return {
-        "tokens_per_second": run.tokens_per_second,
-        "model_flops_utilisation": weighted_by_seconds(run, "model_flops_utilisation"),
-        "peak_memory_bytes": max(memory) if memory else None,
-        "processor_wait_share": weighted_by_seconds(run, "processor_wait_share"),
-    }
+    rows = []
+    for run in (run for arm in comparison.arms for run in arm.runs):
+        target = comparison.target
+        bound = "<= " if is_below_from_the_start(run, target) else ""
+        memory = max((row.get("peak_memory_bytes", 0) for row in run.metrics), default=0)
+        shares = {
+            "utilisation": weighted_by_seconds(run, "model_flops_utilisation"),
+            "waiting": weighted_by_seconds(run, "processor_wait_share"),
+        }
+        rows.append(
+            {
+                "run": str(run.folder),
+                "seed": str(run.settings["seed"]),
+                "parameters": amount(run.result["parameters"], "") if run.result else NONE,
+                "loss at end": _loss(run.final_loss),
+                "best": f"{run.best_loss:.3f}",
+                "steps to target": bound + amount(crossing(run, target, "step"), "step"),
+                "tokens/s": f"{run.tokens_per_second:,.0f}",
+                "memory": f"{amount(memory, '')}B" if memory else NONE,
+                **{name: NONE if one is None else f"{one:.1%}" for name, one in shares.items()},
+            }
+        )
+    return Table("Every run", rows)
 
 
 def settings_table(arms: Sequence[Arm]) -> Table:
@@ -199,7 +170,7 @@ def settings_table(arms: Sequence[Arm]) -> Table:
 def launch_table(comparison: Comparison) -> Table:
     """Return a row per recorded property, with a column for each launch of every run."""
     found = {
-        f"{run.folder}, {launch['at']}": history(launch) | properties(launch)
+        f"{run.folder}, {launch['at']}": properties(launch)
         for arm in comparison.arms
         for run in arm.runs
         for launch in run.launches
@@ -208,4 +179,8 @@ def launch_table(comparison: Comparison) -> Table:
     rows = [
         {"launch": name, **{at: one.get(name, NONE) for at, one in found.items()}} for name in names
     ]
-    return Table("Launches: commands, code, machine, data", rows, text=list(found))
+    return Table("Launches: code, machine, data", rows, text=list(found))
+
+
+def _loss(loss: float | None) -> str:
+    return f"{loss:.3f}" if loss is not None and math.isfinite(loss) else "diverged"

@@ -14,19 +14,10 @@ from pretrain.reports.terminal import paragraph
 
 
 class Picture(NamedTuple):
-    """A picture as SVG; `narrow` is the same for the screen of a telephone, where it differs."""
+    """A picture as SVG."""
 
     title: str
     svg: str
-    narrow: str = ""
-
-
-class Gallery(NamedTuple):
-    """Pictures of one kind on a page."""
-
-    heading: str
-    text: str
-    pictures: Sequence[Picture]
 
 
 @dataclass(frozen=True)
@@ -55,8 +46,7 @@ class Report:
         self,
         folder: Path,
         *,
-        main: Picture | None = None,
-        galleries: Sequence[Gallery] = (),
+        pictures: Sequence[Picture] = (),
         details: Sequence[Table] = (),
         method: str,
         provenance: Sequence[str] = (),
@@ -65,8 +55,7 @@ class Report:
 
         Args:
             folder: that exists.
-            main: a picture above the table.
-            galleries: pictures below it.
+            pictures: below the table.
             details: tables that a click opens.
             method: how the numbers were obtained.
             provenance: what they were obtained from, lines of small print.
@@ -86,8 +75,7 @@ class Report:
         environment.filters["address"] = _address
         page = environment.get_template("page.html.j2").render(
             report=self,
-            main=main,
-            galleries=[one for one in galleries if one.pictures],
+            pictures=pictures,
             details=[table for table in details if table.rows],
             method=method,
             provenance=provenance,

@@ -19,7 +19,6 @@ from data_prep.command_line import CommandParser
 from data_prep.files.errors import UserError
 from finetune.__main__ import main
 from finetune.commands.run import add_arguments, read_protocol
-from finetune.report.arms import find_arms
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep.references import load_model, read_model_refs
@@ -316,7 +315,5 @@ def test_a_model_keeps_the_name_that_it_has_in_its_sweep(
     main(["run", str(run), str(twin), *task])
     found = read_sweep_results([tmp_path / "to"])
     assert {trial.row.model for trial in found.trials} == {"small", "twin"}
-    (arm,) = find_arms([trial.row for trial in found.trials], found.trials)
-    assert sorted(row.model for row in arm.seeds) == ["small", "twin"]
     main(["run", str(twin), *task, "--dry-run"])
     assert "models: twin step 20\n" in capsys.readouterr().out

@@ -35,7 +35,8 @@ def test_the_main_metric_of_a_task_chooses_the_rate_and_is_in_table_and_caption(
     assert best(table).learning_rate == rate
     cells = [row["mine"] for row in shown(table).rows]
     scores = [majority["mine"]["dev"][metric], RATES[rate][metric]]
-    assert cells == [f"{100 * score:.1f}" for score in scores]
+    shares = [f"{100 * score:.1f}" for score in scores]
+    assert cells == [shares[0], f"{shares[1]}\nat {rate:g}"]
     name = {"accuracy": "accuracy", "macro_f1": "macro F1"}[metric]
     assert f"Metrics: mine {name}." in caption(table)
     lines = [
@@ -89,4 +90,4 @@ def test_both_metrics_are_medians_over_the_seeds_at_the_rate_of_the_score(tmp_pa
         write_result(tmp_path, "MRPC", 0.5, seed=seed, rate=2e-3)
     (row,) = shown(table_of(tmp_path)).rows
     # 100 x the means 0.75, 0.81, 0.78; the medians of 70, 72, 74 and of 80, 90, 82
-    assert row["MRPC"].split("\n") == ["78.0", "72.0/82.0", "75.0 - 81.0"]
+    assert row["MRPC"].split("\n") == ["78.0", "72.0/82.0", "75.0 - 81.0", "at 0.001"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pretrain.compare.caveats import differing, history, properties
+from pretrain.compare.caveats import differing, properties
 
 LAUNCH = {
     "commit": "abc123",
@@ -55,6 +55,3 @@ def test_what_a_launch_recorded_is_in_words():
     found = properties(changed(uncommitted=stat))
     assert found["code"] == "abc123 (1 file changed, 1 insertion(+), 1 deletion(-))"
     assert found["manifest"] == "888888888888" and found["ranks"] == "1"
-    moved = changed(resumed_from=1500, changed_settings={"world_size": [1, 4], "steps": [10, 20]})
-    assert history(moved)["after step"] == "1,500"
-    assert history(moved)["changed settings"] == "world_size 1 -> 4, steps 10 -> 20"

@@ -8,7 +8,7 @@ import pytest
 from pretrain.compare.caveats import speed_spread, weighted_by_seconds
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
-from pretrain.compare.tables import report_of, run_speed
+from pretrain.compare.tables import report_of
 from tests.pretrain.commands.test_compare import runs, write, write_run
 
 OTHER = ("--model.norm", "post", "--name", "other")
@@ -95,7 +95,6 @@ def test_a_share_of_waiting_is_weighted_by_the_seconds_of_its_line(tmp_path):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     run = read_run(folder)
     assert weighted_by_seconds(run, "processor_wait_share") == pytest.approx(0.4 * 3 / 4)
-    assert run_speed(run)["processor_wait_share"] == pytest.approx(0.4 * 3 / 4)
     old = read_run(write_run(tmp_path / "old"))
     assert weighted_by_seconds(old, "processor_wait_share") is None
 

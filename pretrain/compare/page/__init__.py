@@ -1,1 +1,0 @@
-"""The page of a comparison: its pictures, and its tables around them."""
