@@ -20,7 +20,10 @@ LIMIT_SECONDS = 300
 LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # This checkout, before what a machine has there: its packages may lie in a folder of their own.
 PYTHONPATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-IMPORTED = ["pretrain.train.start", "finetune.commands.run", "torch._inductor.compile_fx"]
+IMPORTED = [
+    *("pretrain.train.start", "finetune.commands.run", "torch._inductor.compile_fx"),
+    "tests.quick_start",
+]
 
 
 def inherited_environment():

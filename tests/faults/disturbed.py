@@ -17,7 +17,6 @@ import threading
 import time
 from pathlib import Path
 
-from pretrain.profiling import hardware
 from pretrain.train import trainer
 from tests.faults.sample_log import log_samples
 from tests.faults.watched_calls import die_at, log_to, watch
@@ -127,8 +126,6 @@ def main():
     # The deepspeed launcher puts its own option in front of everything.
     place = next(place for place, word in enumerate(sys.argv) if place and word[:2] != "--")
     log, fault = sys.argv.pop(place), sys.argv.pop(place)
-    # The rate only scales an utilisation, and measuring it takes as long as the training.
-    hardware.MEASURED_SECONDS, hardware.MEASURED_SHAPES = 0.0, {"cpu": (64, 64, 64)}
     name, *arguments = json.loads(fault)
     with FAULTS[name](rank, *arguments) as before_step:
         log_samples(Path(f"{log}-rank-{rank}.jsonl"), before_step)
