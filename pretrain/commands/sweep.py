@@ -43,10 +43,9 @@ from pretrain.launching.child import Child, run_child, trainer_words
 from pretrain.launching.given_words import given_words
 from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
 from pretrain.launching.preparation import prepare_data
-from pretrain.sweeps.folder import locked
-from pretrain.sweeps.plan import SMOKE_NOTE, Sweep
-from pretrain.sweeps.records import REPORT, SweepFolder, bring, bring_definition, keep
-from pretrain.sweeps.runs import SweepRun
+from pretrain.sweeps.folder import REPORT, SweepFolder, locked
+from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepRun
+from pretrain.sweeps.records import bring, keep
 from pretrain.sweeps.training import describe_sweep, describe_time, train_runs
 from pretrain.sweeps.tuning import choose, points_tried
 
@@ -125,15 +124,12 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.gpus,
         arguments.hostfile,
         runs=max(len(trials), len(runs)),
-        gpus_per_run=folder.gpus_per_run(),
         at_once=arguments.at_once,
     )
     of_machine = given_words(arguments, without=vars(arguments).keys() - set(OF_MACHINE))
     again = shell_command("sweep", "--resume", "--name", folder.name, *of_machine)
     with locked(folder.path):
         folder.save(given_words(of_sweep, without=NOT_OF_SWEEP), sweep.spec.file)
-        if records is not None:
-            bring(records, folder.path, trials or runs)  # tuning chooses the settings of the runs
         print(describe_sweep(sweep, runs, trials, at_once=len(plans)))
         print(f"stop with Ctrl-C, continue with: {again}\n", flush=True)
         if not all(run.is_finished for run in runs):
@@ -159,7 +155,7 @@ def _train(
 
     def record(*finished: SweepRun) -> None:
         if records is not None:
-            keep(records, folder.path, finished)
+            keep(records, folder.path, [run.folder for run in finished])
 
     def train(groups: Sequence[Sequence[SweepRun]]) -> None:
         runs = _by_seed(groups)
@@ -174,8 +170,6 @@ def _train(
         arms, notes = choose(sweep, by_point)
         print("\n".join(notes), "\n")
         by_arm = sweep.runs(folder.path, arms)
-        if records is not None:
-            bring(records, folder.path, _by_seed(by_arm))
     train(by_arm)
     return notes
 
@@ -215,7 +209,7 @@ def _folder(arguments: argparse.Namespace) -> SweepFolder:
                 "choose another folder"
             )
     elif arguments.records is not None and not arguments.dry_run:
-        bring_definition(arguments.records, folder.path)
+        bring(arguments.records, folder.path)
     return folder
 
 

@@ -168,7 +168,6 @@ def plan_launches(
     hostfile: Path | None,
     *,
     runs: int,
-    gpus_per_run: int | None = None,
     at_once: int | None = None,
 ) -> list[LaunchPlan]:
     """Plan the starts of several runs: as many at once as there are plans, on GPUs of their own.
@@ -180,12 +179,10 @@ def plan_launches(
         gpus: as of `plan_launch`, for all runs together.
         hostfile: likewise.
         runs: number of them.
-        gpus_per_run: that each of them must have; None: equally many, and all of them.
         at_once: number of plans; None: as many as there are GPUs.
 
     Raises:
-        ConfigError: as `plan_launch`, or there are fewer GPUs than one run must have, or fewer
-            GPUs or processors than runs at once.
+        ConfigError: as `plan_launch`, or there are fewer GPUs or processors than runs at once.
     """
     if hostfile is not None:
         if at_once not in (None, 1):
@@ -203,12 +200,7 @@ def plan_launches(
         count = min(at_once, runs)
         return [LaunchPlan(threads=threads_each(count)) for _ in range(count)]
     runs = min(runs, at_once or runs)
-    each = gpus_per_run or max(1, count // runs)
-    if each > max(1, count):
-        raise ConfigError(
-            f"each run was begun on {each} GPUs, and there are {count} here (nvidia-smi "
-            f"--list-gpus, {VARIABLE}, --gpus); it continues on as many only"
-        )
+    each = max(1, count // runs)
     at_once = max(1, min(runs, count // each))
     parts = [used[number * each : (number + 1) * each] for number in range(at_once)]
     return _plans_on(parts, visible)

@@ -2,8 +2,11 @@
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from pretrain.checkpoint.starting import RUN_FILE
+from pretrain.compare.run_files import has_ended
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import read_settings
 from pretrain.config.recipe_files import toml_in
@@ -11,10 +14,10 @@ from pretrain.config.settings import DataSettings, RunSettings, flat
 from pretrain.launching.given_words import laid_under, setting_words
 from pretrain.reports.words import listed
 from pretrain.sweeps.budget import HOURS, Budget, lengths, read_budget, shortened
-from pretrain.sweeps.records import OTHERS
-from pretrain.sweeps.runs import MASKING, Arm, SweepRun
+from pretrain.sweeps.folder import OTHERS
 from pretrain.sweeps.spec import MOST_SEEDS, ArmSpec, as_words, spec_of
 
+MOST_SEED = 2**63
 DEFAULT_ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 
 SMOKE = Path(__file__).with_name("smoke.toml")
@@ -22,6 +25,49 @@ SMOKE_NOTE = (
     "a smoke test: tiny models, a few steps, a small text; it shows that everything works on this "
     "machine, and its numbers mean nothing"
 )
+
+
+@dataclass(frozen=True)
+class SweepArm:
+    """An arm of the sweep.
+
+    Attributes:
+        name: of its folder.
+        recipe: what `tupelo train` is given.
+        settings: of its runs, apart from the seed.
+        words: of a command line, after the recipe, that give these settings.
+    """
+
+    name: str
+    recipe: str
+    settings: RunSettings
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One run: an arm with a seed."""
+
+    arm: SweepArm
+    seed: int
+    folder: Path
+
+    @property
+    def words(self) -> list[str]:
+        """Return those of `tupelo` that train it, or go on with it."""
+        again = ["--resume"] if self.has_begun else []
+        own = ("--seed", str(self.seed), *self.arm.words, "--run-folder", str(self.folder), *again)
+        return ["train", self.arm.recipe, *own]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to train: a run that diverged would diverge again."""
+        return has_ended(self.folder)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has to be resumed."""
+        return (self.folder / RUN_FILE).exists()
 
 
 class Sweep:
@@ -56,7 +102,7 @@ class Sweep:
 
     def arm(
         self, given: ArmSpec, values: Mapping[str, str] | None = None, *, share: float = 1.0
-    ) -> Arm:
+    ) -> SweepArm:
         """Return an arm with some values changed, as long as the budget allows.
 
         Args:
@@ -71,7 +117,7 @@ class Sweep:
             changes |= shortened(self._arm(given, changes).settings, share)
         return self._arm(given, changes)
 
-    def runs(self, folder: Path, arms: Sequence[Arm] = ()) -> list[list[SweepRun]]:
+    def runs(self, folder: Path, arms: Sequence[SweepArm] = ()) -> list[list[SweepRun]]:
         """Return the runs of each arm, by seed.
 
         Args:
@@ -88,7 +134,7 @@ class Sweep:
             for is_only in [seeds == [arm.settings.seed]]
         ]
 
-    def seeds_of(self, arm: Arm) -> list[int]:
+    def seeds_of(self, arm: SweepArm) -> list[int]:
         """Return the seeds of the runs that are reported."""
         given, asked = self._arguments.seeds or [], self.spec.seeds
         if len(given) > 1:
@@ -110,7 +156,7 @@ class Sweep:
             return budget
         return None if budget.unit in HOURS else Budget(budget.unit, None)
 
-    def _arm(self, given: ArmSpec, changes: Mapping[str, str]) -> Arm:
+    def _arm(self, given: ArmSpec, changes: Mapping[str, str]) -> SweepArm:
         own = {**vars(self._arguments), "recipe": given.recipe}
         own.pop("name", None)  # that of the sweep
         words: dict[str, object] = {**self.spec.settings, **given.words, **self._smoke}
@@ -120,7 +166,7 @@ class Sweep:
         arguments = argparse.Namespace(**{**laid, **changes})
         settings = read_settings(arguments)
         of_command = setting_words(arguments, without=("recipe", "seed"))
-        return Arm(given.name, given.recipe, settings, tuple(of_command))
+        return SweepArm(given.name, given.recipe, settings, tuple(of_command))
 
     def _refuse_tuned_words(self) -> None:
         tuned = {name for arm in self.spec.arms for point in arm.points for name in point}
@@ -138,8 +184,11 @@ class Sweep:
                 f"seed of your choice is --seed {given}"
             )
         for several in (seeds, of_spec if isinstance(of_spec, list) else ()):
-            if len(several) != len(set(several)):
-                raise ConfigError(f"seeds {' '.join(map(str, several))}: one is given twice")
+            is_seed = [0 <= one < MOST_SEED for one in several]
+            if not all(is_seed) or len(several) != len(set(several)):
+                raise ConfigError(
+                    f"seeds {' '.join(map(str, several))}: give whole numbers below 2^63, each once"
+                )
         if seed is not None and (len(seeds) > 1 or (not seeds and isinstance(of_spec, list))):
             raise ConfigError(
                 f"--seed {seed} and a list of seeds: give one of them; --seed 5 --seeds 3 are the "
@@ -147,7 +196,7 @@ class Sweep:
             )
 
 
-def refuse_equal_arms(arms: Sequence[Arm], taken: Collection[str]) -> None:
+def refuse_equal_arms(arms: Sequence[SweepArm], taken: Collection[str]) -> None:
     """Refuse an arm twice, or one with the name of another, or of a file of a sweep.
 
     Raises:
@@ -166,13 +215,14 @@ def refuse_equal_arms(arms: Sequence[Arm], taken: Collection[str]) -> None:
         found[settings] = arm.name
 
 
-def refuse_incomparable_losses(arms: Sequence[Arm]) -> None:
+def refuse_incomparable_losses(arms: Sequence[SweepArm]) -> None:
     """Refuse, before hours of training, arms that a comparison refuses after them.
 
     Raises:
         ConfigError: their objectives, or what a held-out loss is measured on, differ.
     """
-    of_loss = ("objective", "evaluation.rows", "electra.", *MASKING)
+    masking = ("data.masking", "data.masked_probability", "data.mask_shares")
+    of_loss = ("objective", "evaluation.rows", "electra.", *masking)
     of_data = tuple(name for name in DataSettings.model_fields if name != "loader_workers")
     of_text = (*(f"data.{name}" for name in of_data), "model.vocabulary_size")
     first = flat(arms[0].settings.model_dump())

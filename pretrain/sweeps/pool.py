@@ -16,9 +16,12 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, TypeVar
 
+from tqdm import tqdm
+
 from data_prep.files.errors import UserError
 from data_prep.files.workers import begin_worker
 from pretrain.launching.child import Children, Job
+from pretrain.reports.words import amount
 
 # "spawn": a forked process cannot use CUDA, and may inherit a lock that is never released.
 SPAWN = multiprocessing.get_context("spawn")
@@ -81,6 +84,22 @@ def run_units(
         raise errors[0]
     if children.stopped:
         sys.exit(max(statuses, default=0))
+
+
+def numbered(names: Sequence[str]) -> Callable[[str, str], None]:
+    """Return what prints a line on a unit, by its name: [3/12] NAME: TEXT."""
+    numbers = {name: number for number, name in enumerate(names, 1)}
+
+    def say(name: str, text: str) -> None:
+        tqdm.write(f"[{numbers[name]}/{len(names)}] {name}: {text}")  # above a bar, if there is one
+        sys.stdout.flush()
+
+    return say
+
+
+def duration(seconds: Sequence[float], at_once: int) -> str:
+    """Return how long units of so many seconds take, so many at once."""
+    return amount(sum(seconds) / min(at_once, len(seconds)), "training_seconds")
 
 
 class Worker(Generic[Unit]):

@@ -18,9 +18,8 @@ from pretrain.launching.launch_plan import LaunchPlan
 from pretrain.launching.preparation import must_build
 from pretrain.reports.words import amount, counted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.sweeps.plan import SMOKE_NOTE, Sweep
-from pretrain.sweeps.pool import run_units
-from pretrain.sweeps.runs import Arm, SweepRun
+from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepArm, SweepRun
+from pretrain.sweeps.pool import duration, numbered, run_units
 
 MEASURED_SECONDS = 2  # of each arm
 # As a dry run prints it; several machines put their names before it.
@@ -68,11 +67,11 @@ def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:
         place = left[0].folder.parent  # on all machines
         seconds[arm.name] = arm.settings.steps * _seconds_per_step(arm, plans[0], place)
     each = ", ".join(f"{name} {amount(s, 'training_seconds')}" for name, s in seconds.items())
-    whole = sum(seconds[run.arm.name] for run in left) / min(len(plans), len(left))
-    return f"training takes about {amount(whole, 'training_seconds')}; a run: {each}"
+    whole = duration([seconds[run.arm.name] for run in left], len(plans))
+    return f"training takes about {whole}; a run: {each}"
 
 
-def _seconds_per_step(arm: Arm, plan: LaunchPlan, place: Path) -> float:
+def _seconds_per_step(arm: SweepArm, plan: LaunchPlan, place: Path) -> float:
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".measured-", dir=place) as folder:
         output, recipe = Path(folder) / "output", Path(folder) / arm.name
@@ -104,13 +103,13 @@ def train_runs(
 
     Raises:
         SystemExit: a run failed, and the others have ended; or a signal asked to stop.
-        ConfigError: a finished run has other settings, or `on_finished` raises it.
+        ConfigError: `on_finished` raises it.
     """
-    numbers = {run.folder: number for number, run in enumerate(runs, 1)}
+    lines = numbered([run.folder.name for run in runs])
     failed: list[int] = []  # statuses
 
     def say(run: SweepRun, text: str) -> None:
-        print(f"[{numbers[run.folder]}/{len(runs)}] {run.folder.name}: {text}", flush=True)
+        lines(run.folder.name, text)
 
     def start(run: SweepRun, plan: LaunchPlan) -> Child:
         say(run, f"{'resuming' if run.has_begun else 'starting'} in {run.folder}")
@@ -137,7 +136,6 @@ def train_runs(
 
     for run in runs:
         if run.is_finished:
-            run.refuse_other_settings(run.folder)
             say(run, "finished before")
     run_units([run for run in runs if not run.is_finished], plans, start, ended)
     if failed:

@@ -13,9 +13,8 @@ from pathlib import Path
 from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
 from pretrain.reports.words import listed
-from pretrain.sweeps.plan import Sweep
-from pretrain.sweeps.records import TRIALS
-from pretrain.sweeps.runs import Arm, SweepRun
+from pretrain.sweeps.folder import TRIALS
+from pretrain.sweeps.plan import Sweep, SweepArm, SweepRun
 from pretrain.sweeps.spec import ArmSpec, Point, in_a_name
 
 
@@ -70,7 +69,7 @@ def tuning_seeds(sweep: Sweep) -> list[int]:
     return list(range(first, first + sweep.spec.tuning.seeds))
 
 
-def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[Arm], list[str]]:
+def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[SweepArm], list[str]]:
     """Return each arm at its best point, and notes on what was tried.
 
     Raises:
@@ -82,17 +81,11 @@ def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[Arm], 
         if best.loss == math.inf:
             raise ConfigError(f"every trial of {given.name} diverged; give [tune] lower values")
         arms.append(sweep.arm(given, best.point))
-        seeds = listed([str(run.seed) for run in best.trials])
-        losses = "; ".join(
-            f"{one.describe()}: {one.loss:.3f}".replace("inf", "diverged") for one in tried
-        )
-        notes.append(f"{given.name} was tuned on seeds {seeds} ({losses}): {best.describe()}")
+        losses = [f"{one.describe()}: {one.loss:.3f}".replace("inf", "diverged") for one in tried]
+        notes.append(f"tuned {given.name}: {best.describe()} ({'; '.join(losses)})")
         edges = [name for name in best.point if _is_edge(name, best, tried)]
         if edges:
-            notes.append(
-                f"the best of {given.name} is at the edge of what was tried, {listed(edges)}: try "
-                "values beyond it"
-            )
+            notes.append(f"best at the edge of what was tried: {listed(edges)} of {given.name}")
     return arms, notes
 
 

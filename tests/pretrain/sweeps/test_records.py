@@ -13,7 +13,6 @@ from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of
 from pretrain.config.errors import ConfigError
 from pretrain.sweeps.records import keep
-from pretrain.sweeps.runs import Arm, SweepRun
 from tests.pretrain.commands.test_compare import write_run
 from tests.pretrain.sweeps.conftest import SIZES, trained
 
@@ -27,13 +26,12 @@ def test_a_comparison_of_records_is_that_of_the_runs(tmp_path, monkeypatch):
     runs = []
     for name, losses in arms.items():
         words = ("--name", name, "--learning_rate.peak", f"{losses[-1]}")
-        folder = write_run(sweep / name, *words, losses=losses)
-        runs.append(SweepRun(Arm(name, name, None), 0, folder))
+        runs.append(write_run(sweep / name, *words, losses=losses))
+        (runs[-1] / "checkpoints").mkdir()
     keep(Path("kept"), sweep, runs)
     names = {"run.json", "launches.jsonl", "evals.jsonl", "metrics.jsonl", "result.json"}
     for run in runs:
-        (run.folder / "checkpoints").mkdir()
-        assert {entry.name for entry in Path("kept", run.folder.name).iterdir()} == names
+        assert {entry.name for entry in Path("kept", run.name).iterdir()} == names
     ours = [read_run(Path("kept") / name) for name in arms]
     theirs = [read_run(sweep / name) for name in arms]
     first, second = (report_of(compare(runs)).as_text(80) for runs in (ours, theirs))
@@ -51,7 +49,7 @@ def test_records_name_no_place_of_the_machine_and_compare_with_runs_elsewhere(
     words = ("--name", "one", "--seed", "1", "--data.shards", str(elsewhere))
     words += ("--data.corpus", f"{elsewhere.parent}/text.txt")
     folder = write_run(sweep / "one-seed1", *words, command=command, source=source)
-    keep(Path("kept"), sweep, [SweepRun(Arm("one", "one", None), 1, folder)])
+    keep(Path("kept"), sweep, [folder])
     for file in Path("kept").rglob("*.json*"):
         assert not {"ann", "opt", str(tmp_path)} & {*re.split(r'[/"]', file.read_text())}
         assert str(tmp_path) not in file.read_text()
@@ -111,14 +109,6 @@ def test_a_sweep_that_is_killed_leaves_records_of_what_was_finished(here, shards
     here.log.unlink()
     main(["sweep", "--resume", "--name", "x", "--records", str(kept)])
     assert [call.split()[4] for call in here.calls(" train ")] == ["tupe_r"]
-
-
-def test_what_was_begun_here_and_finished_there_is_left_to_the_user(here, run, tmp_path):
-    kept = tmp_path / "kept"
-    run(*ARMS, "--name", "x", "--records", kept)
-    Path("runs/x/bert_a/result.json").unlink()
-    with pytest.raises(ConfigError, match="bert_a was begun here, and .* remove runs/x/bert_a"):
-        main(["sweep", "--resume", "--name", "x", "--records", str(kept)])
 
 
 def test_a_new_sweep_takes_a_new_folder_of_records(here, run, tmp_path):

@@ -159,7 +159,7 @@ def test_a_sweep_in_place_of_a_recipe_is_one_line(written, monkeypatch, command,
         ("steps = 3\narms.a = 'bert_r'", r"steps is a setting of runs; put it under \[settings\]"),
         ("sedes = 3\narms.a = 'bert_r'", "there is no setting sedes; did you mean seeds"),
         ("settings.stps = 3\narms.a = 'bert_r'", r"\[settings\]: there is no setting stps"),
-        ("seeds = [1, 1]\narms.a = 'bert_r'", "seeds 1 1: one is given twice"),
+        ("seeds = [1, 1]\narms.a = 'bert_r'", "seeds 1 1: give whole numbers .*each once"),
         (
             "seeds = 99999\narms.a = 'bert_r'",
             "seeds=99999: input should be less than or equal to 1000",
