@@ -15,7 +15,8 @@ from finetune.report.score_table import ScoreTable, score_table
 from finetune.report.scores import Choice, chosen_trial, rate_scores
 from finetune.report.submission import Prediction, write_submission
 from finetune.results.result import predictions_file
-from finetune.results.sweep_results import TableRow, read_sweep_results
+from finetune.results.sweep_record import TableRow
+from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.task import Task
 from pretrain.config.errors import ConfigError, nearest

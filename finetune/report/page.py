@@ -7,7 +7,8 @@ from pathlib import Path
 from finetune.report.entries import report_of
 from finetune.report.figures import draw_figures
 from finetune.report.score_table import ScoreTable, score_table
-from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow, read_sweep_results
+from finetune.results.sweep_record import TableRow
+from finetune.results.sweep_results import EndedTrial, SweepResults, read_sweep_results
 from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.terminal import terminal_width
 
@@ -69,7 +70,12 @@ def print_table(
 def notes(table: ScoreTable, results: SweepResults) -> list[str]:
     """Return a line for everything that is missing, failed, or differs between trials."""
     lines = _remarkable(table, results)
-    requested = {trial for request in results.requested for trial in itertools.product(*request)}
+    requested = {
+        trial
+        for one in results.requested
+        for rows in [[model.row for model in one.models]]
+        for trial in itertools.product(rows, one.tasks, one.learning_rates, one.seeds)
+    }
     over = {(t.row, t.result.task, t.result.learning_rate, t.result.seed) for t in results.trials}
     if missing := requested - over:
         lines.append(f"{len(missing)} of {len(requested)} trials not run")

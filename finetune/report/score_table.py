@@ -17,7 +17,8 @@ from finetune.report.scores import (
     rate_scores,
     with_score,
 )
-from finetune.results.sweep_results import SweepResults, TableRow
+from finetune.results.sweep_record import TableRow
+from finetune.results.sweep_results import SweepResults
 from finetune.tasks.catalog import SUITES, known_tasks, suite_of
 from finetune.tasks.suite import AverageRule
 from finetune.tasks.task import split_title
@@ -175,7 +176,8 @@ def _rates(
         # Without a record, as many seeds were requested as there are.
         seeds = {trial.result.seed for trial in trials}
         for request in results.requested:
-            seeds.update(request.seeds if task in request.tasks and row in request.rows else [])
+            rows_asked = [model.row for model in request.models]
+            seeds.update(request.seeds if task in request.tasks and row in rows_asked else [])
         groups = by_rate(trials)
         if groups:
             found = [rate_scores(r, same, len(seeds), rule) for r, same in groups.items()]

@@ -8,7 +8,6 @@ FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of development sets; 
 FOLDER/TASK/MODEL/lr_3e-05/seed_0/model/        its model, if it is kept: models/kept_model.py
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -103,13 +102,3 @@ def read_json(file: Path, kind: TypeAdapter[Content], fix: str) -> Content:
 def predictions_file(folder: Path, split: str) -> Path:
     """Return the path of the predictions of a split in the folder of a trial."""
     return folder / f"predictions_{split}.json"
-
-
-def results_of(files: Iterable[Path]) -> dict[Path, TrialResult]:
-    """Return the results in files by the folders of their trials, in the order of paths.
-
-    Raises:
-        ConfigError: one is damaged.
-    """
-    found = {file.parent: read_result(file.parent) for file in sorted(files)}
-    return {trial: result for trial, result in found.items() if result is not None}

@@ -1,10 +1,10 @@
 """The trials requested of a sweep (grid.json), and the majority-class scores (majority.json)."""
 
+import itertools
 import operator
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -17,6 +17,15 @@ ADDED_SETTINGS: dict[str, Any] = {"layer_decay": 1.0, "both_orders": []}
 Keep = Literal["best", "all", "none"]
 DEFAULT_KEEP: Keep = "best"
 REPEAT = "remove it, and repeat the command of this sweep, which writes it again"
+
+
+class TableRow(NamedTuple):
+    """A model at one step of its pre-training: one row of the table."""
+
+    model: str
+    origin: str  # the run or folder that the weights came from
+    step: int | None
+    pretrained: bool = True
 
 
 class ModelRef(BaseModel):
@@ -37,6 +46,11 @@ class ModelRef(BaseModel):
         if not self.pretrained:
             extra = f" {WITHOUT_PRETRAINING}"
         return re.sub(r"^\.+|[^\w.-]+", "-", self.model + extra)
+
+    @property
+    def row(self) -> TableRow:
+        """Return its row of a table."""
+        return TableRow(self.model, str(run_of(self.source)), self.step, self.pretrained)
 
     def describe(self) -> str:
         """Return its name in messages."""
@@ -63,15 +77,43 @@ class SweepRecord(BaseModel):
     keep: Keep | None = None  # whose models stay; None: was never said
 
 
-def other_examples(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return what differs between the digests of two sweeps, such as "examples of RTE".
+def run_of(place: str | PurePath) -> PurePath:
+    """Return the run that a checkpoint RUN/checkpoints/NAME belongs to, or the place itself."""
+    place = PurePath(place)
+    return place.parent.parent if place.parent.name == "checkpoints" else place
 
-    A digest of an old version has the first part alone.
+
+def differences(old: SweepRecord, new: SweepRecord, *, in_one_folder: bool) -> list[str]:
+    """Return in what two sweeps differ, so that their scores cannot be compared.
+
+    Args:
+        old: one of them.
+        new: the other.
+        in_one_folder: whether models of one name are one, wherever they came from.
     """
+    before, now = (flat({**ADDED_SETTINGS, **record.protocol}) for record in (old, new))
+    examples = [(old.data, new.data), *([(old.test, new.test)] if in_one_folder else [])]
     return [
-        f"examples of {task}"
-        for task in old
-        if task in new and any(map(operator.ne, old[task].split("-"), new[task].split("-")))
+        *(
+            f"{name} ({before.get(name)} and {now.get(name)})"
+            for name in sorted(before.keys() | now.keys())
+            if before.get(name) != now.get(name)
+        ),
+        *(
+            f"examples of {task}"
+            for ours, theirs in examples
+            for task in ours
+            # A digest of an old version has the first part alone.
+            if task in theirs
+            and any(map(operator.ne, ours[task].split("-"), theirs[task].split("-")))
+        ),
+        *(
+            f"weights of {model.describe()}"
+            for model, same in itertools.product(old.models, new.models)
+            # Without pre-training the digest is of the settings; a version may add one.
+            if model.pretrained and model.digest != same.digest
+            if (model.folder_name == same.folder_name if in_one_folder else model.row == same.row)
+        ),
     ]
 
 
@@ -94,13 +136,3 @@ def read_majority(folder: Path) -> dict[str, Scores]:
     file = folder / MAJORITY_FILE
     kind = TypeAdapter(dict[str, Annotated[Scores, Field(min_length=1)]])
     return read_json(file, kind, REPEAT) if file.is_file() else {}
-
-
-def changed_settings(old: SweepRecord, new: SweepRecord) -> list[str]:
-    """Return the settings in which two protocols differ, such as "epochs (3 and 10)"."""
-    before, now = (flat({**ADDED_SETTINGS, **record.protocol}) for record in (old, new))
-    return [
-        f"{name} ({before.get(name)} and {now.get(name)})"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name)
-    ]

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.files.program import shell_command
@@ -12,26 +12,17 @@ from finetune.results.result import (
     SWEEP_FILE,
     Scores,
     TrialResult,
-    results_of,
+    read_result,
 )
 from finetune.results.sweep_record import (
-    ModelRef,
     SweepRecord,
-    changed_settings,
-    other_examples,
+    TableRow,
+    differences,
     read_majority,
     read_sweep_record,
+    run_of,
 )
 from pretrain.config.errors import ConfigError
-
-
-class TableRow(NamedTuple):
-    """A model at one step of its pre-training: one row of the table."""
-
-    model: str
-    origin: str  # the run or folder that the weights came from
-    step: int | None
-    pretrained: bool = True
 
 
 class EndedTrial(NamedTuple):
@@ -42,20 +33,11 @@ class EndedTrial(NamedTuple):
     result: TrialResult
 
 
-class Requested(NamedTuple):
-    """A request: every model on every task, at every rate, with every seed."""
-
-    rows: list[TableRow]
-    tasks: list[str]
-    learning_rates: list[float]
-    seeds: list[int]
-
-
 class SweepResults(NamedTuple):
     """The content of several folders together; of all scores the main metric is the first."""
 
     trials: list[EndedTrial]
-    requested: list[Requested]
+    requested: list[SweepRecord]
     majority: dict[str, Scores]  # by task
 
 
@@ -69,75 +51,48 @@ def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
     found = {file.parent: read_sweep_record(file.parent) for file in _files(folders, SWEEP_FILE)}
     sweeps = {folder: record for folder, record in found.items() if record is not None}
     _refuse_differences(sweeps)
-    requested = {
-        folder: Requested(
-            [_row_of_record(model) for model in record.models],
-            *(record.tasks, record.learning_rates, record.seeds),
-        )
-        for folder, record in sweeps.items()
-    }
     metrics = {task: name for record in sweeps.values() for task, name in record.metrics.items()}
     trials: dict[tuple[TableRow, str, float, int], EndedTrial] = {}
-    for folder in dict.fromkeys(folder.resolve() for folder in folders):
-        results = results_of(folder.rglob(RESULTS_OF_CELL))
-        if not results:
+    for folder in dict.fromkeys(folders):
+        files = _files([folder], RESULTS_OF_CELL)
+        if not files:
             raise ConfigError(
                 f"{folder} holds no result of fine-tuning; fine-tune first with: "
                 f"{shell_command('finetune', 'run', 'RUN')}"
             )
-        for place, result in results.items():
-            row = _row_of(result, requested.get(place.parents[3]))
-            _add(trials, _ended(place, result, row, metrics))
+        for place in (file.parent for file in files):
+            result = read_result(place)
+            if result is not None:
+                _add(trials, _ended(place, result, sweeps.get(place.parents[3]), metrics))
     majority: dict[str, Scores] = {}  # of each task the first: other examples are refused
     for file in _files(folders, MAJORITY_FILE):
         for task, stored in read_majority(file.parent).items():
             majority.setdefault(task, with_main_first(stored, metrics.get(task), file))
-    return SweepResults(list(trials.values()), list(requested.values()), majority)
-
-
-def read_cell(sweep: Path, cell: Path, metrics: Mapping[str, str]) -> list[EndedTrial]:
-    """Return the ended trials of one model on one task, and read no other.
-
-    Args:
-        sweep: folder of the sweep.
-        cell: folder of the model on the task, relative to it.
-        metrics: the main one by task.
-
-    Raises:
-        ConfigError: a result is damaged, or lacks the main metric.
-    """
-    found = results_of((sweep / cell).glob(RESULTS_OF_CELL))
-    return [_ended(place, r, _row_of(r, None), metrics) for place, r in found.items()]
+    return SweepResults(list(trials.values()), list(sweeps.values()), majority)
 
 
 def _ended(
-    place: Path, result: TrialResult, row: TableRow, metrics: Mapping[str, str]
+    place: Path, result: TrialResult, record: SweepRecord | None, metrics: Mapping[str, str]
 ) -> EndedTrial:
+    # A sweep holds one model of a name; its run may have been moved between two of the results.
+    rows = {model.folder_name: model.row for model in record.models} if record else {}
+    # New weights are the same whichever checkpoint they are compared with.
+    step = result.step if result.pretrained else None
+    own = TableRow(result.model, str(run_of(result.source)), step, result.pretrained)
     scores = with_main_first(result.scores, metrics.get(result.task), place)
+    row = rows.get(place.parents[1].name, own)
     return EndedTrial(place, row, result.model_copy(update={"scores": scores}))
-
-
-def _row_of_record(model: ModelRef) -> TableRow:
-    return TableRow(model.model, _origin(model.source), model.step, model.pretrained)
 
 
 def _refuse_differences(sweeps: Mapping[Path, SweepRecord]) -> None:
     """Refuse sweeps whose scores cannot be compared, or that hold two models in one row."""
     for (first, one), (folder, other) in itertools.combinations(sweeps.items(), 2):
         different = [
-            *changed_settings(one, other),
-            *other_examples(one.data, other.data),
+            *differences(one, other, in_one_folder=False),
             *(
                 f"--metric of {task} ({metric} and {other.metrics[task]})"
                 for task, metric in one.metrics.items()
                 if other.metrics.get(task, metric) != metric
-            ),
-            *(
-                f"weights of {model.model}"
-                for model, same in itertools.product(one.models, other.models)
-                # Without pre-training the digest is of the settings; a version may add one.
-                if model.pretrained and _row_of_record(model) == _row_of_record(same)
-                if model.digest != same.digest  # as of a run that was trained anew in its folder
             ),
         ]
         if different:
@@ -163,24 +118,6 @@ def with_main_first(scores: Scores, main: str | None, place: Path) -> Scores:
     return {split: {main: found[main], **found} for split, found in scores.items()}
 
 
-def _row_of(result: TrialResult, requested: Requested | None) -> TableRow:
-    # New weights are the same whichever checkpoint they are compared with.
-    step = result.step if result.pretrained else None
-    row = TableRow(result.model, _origin(result.source), step, result.pretrained)
-    # A sweep holds one model of a name; its run may have been moved between two of the results.
-    known = requested.rows if requested else []
-    return next((other for other in known if other._replace(origin=row.origin) == row), row)
-
-
-def run_of(place: PurePath) -> PurePath:
-    """Return the run that a checkpoint RUN/checkpoints/NAME belongs to, or the place itself."""
-    return place.parent.parent if place.parent.name == "checkpoints" else place
-
-
-def _origin(source: str) -> str:
-    return str(run_of(PurePath(source)))
-
-
 def _add(trials: dict[tuple[TableRow, str, float, int], EndedTrial], trial: EndedTrial) -> None:
     """Add a trial once if several folders hold it; a failed one is replaced by one that ended."""
     result = trial.result
@@ -202,7 +139,7 @@ def _add(trials: dict[tuple[TableRow, str, float, int], EndedTrial], trial: Ende
         )
 
 
-def _files(folders: Sequence[Path], name: str) -> list[Path]:
+def _files(folders: Sequence[Path], pattern: str) -> list[Path]:
     """Return all files of this name, each one once."""
-    found = [file for folder in folders for file in sorted(folder.resolve().rglob(name))]
+    found = [file for folder in folders for file in sorted(folder.resolve().rglob(pattern))]
     return list(dict.fromkeys(found))

@@ -16,12 +16,11 @@ from finetune.results.sweep_record import (
     Keep,
     ModelRef,
     SweepRecord,
-    changed_settings,
-    other_examples,
+    differences,
     read_majority,
     read_sweep_record,
+    run_of,
 )
-from finetune.results.sweep_results import run_of
 from finetune.tasks.task import TaskData
 from finetune.training.metrics import majority_scores
 from pretrain.config.errors import ConfigError
@@ -64,30 +63,19 @@ def merged(now: SweepRecord, folder: Path) -> SweepRecord:
     before = read_sweep_record(folder)
     if before is None:
         return now
-    changed = [
-        *changed_settings(before, now),
-        *other_examples(before.data, now.data),
-        *other_examples(before.test, now.test),
-    ]
+    changed = differences(before, now, in_one_folder=True)
     if changed:
         raise ConfigError(
             f"{folder} was started with other {', '.join(changed)}: restore that, choose another "
             "folder (--to FOLDER), or give a task of your own another --name"
         )
-    models = {model.folder_name: model for model in before.models}
-    for model in now.models:
-        known = models.setdefault(model.folder_name, model)
-        if known.digest != model.digest:
-            raise ConfigError(
-                f"{folder} holds results of {known.source}, also called {model.model!r}, with "
-                f"other weights than {model.source}: choose another folder (--to FOLDER)"
-            )
+    known = {model.folder_name for model in before.models}
     return SweepRecord(
         protocol=now.protocol,
         tasks=list(dict.fromkeys([*before.tasks, *now.tasks])),
         learning_rates=sorted({*before.learning_rates, *now.learning_rates}),
         seeds=sorted({*before.seeds, *now.seeds}),
-        models=list(models.values()),
+        models=[*before.models, *(one for one in now.models if one.folder_name not in known)],
         data={**before.data, **now.data},
         metrics={**before.metrics, **now.metrics},
         test={**before.test, **now.test},

@@ -1,30 +1,34 @@
 """A sweep: all trials of one command, which of them are missing, and how they are run."""
 
 import signal
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from tabulate import tabulate
+from tqdm import tqdm
 
 from data_prep.files.program import curves_command, shell_command
+from data_prep.files.progress_bar import Bar, progress_bar
 from data_prep.files.workers import cpu_count, threads_each
-from finetune.models.kept_model import MODEL_FOLDER, has_model
+from finetune.models.kept_model import MODEL_FOLDER, has_model, remove_model
 from finetune.protocol import Protocol
 from finetune.report.page import print_table
-from finetune.results.result import TrialResult, save_result
+from finetune.report.score_table import default_rule
+from finetune.report.scores import chosen_trial
+from finetune.results.result import Scores, TrialResult, save_result
 from finetune.results.sweep_record import Keep, ModelRef
-from finetune.sweep.keeping import chosen_trials, remove_others
-from finetune.sweep.progress import SweepProgress
+from finetune.results.sweep_results import EndedTrial, read_sweep_results
 from finetune.sweep.references import TaskRef
 from finetune.sweep.trial import (
     Context,
     MeasuredStep,
+    Message,
     Trial,
     TrialRunner,
     is_over,
@@ -32,8 +36,8 @@ from finetune.sweep.trial import (
 )
 from finetune.tasks.task import TaskData
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
-from pretrain.reports.words import amount, counted
-from pretrain.sweeps.pool import Worker, run_units
+from pretrain.reports.words import counted
+from pretrain.sweeps.pool import Worker, duration, numbered, run_units
 
 
 def trials_of(
@@ -119,6 +123,9 @@ def describe_sweep(sweep: Sweep) -> str:
 def run_sweep(sweep: Sweep, at_once: int | None) -> bool:
     """Run the missing trials, show the progress, and keep the models that are to stay.
 
+    A trial writes its model before its result, so that a sweep that is killed at any moment holds
+    what it needs to choose those that stay: the choice is made from the results on the disk.
+
     Args:
         sweep: of the command.
         at_once: number of trials; None: one per GPU, or per core if there is no GPU.
@@ -134,7 +141,7 @@ def run_sweep(sweep: Sweep, at_once: int | None) -> bool:
     missing = sweep.missing()
     over = len(sweep.trials) - len(missing)
     before = f", {over:,} {'is' if over == 1 else 'are'} over already" if over else ""
-    print(f"{counted(len(missing), 'trial')} to {sweep.folder}{before}", file=sys.stderr)
+    print(f"{counted(len(missing), 'trial')} to {sweep.folder}{before}", flush=True)
     left = Counter(trial.group for trial in missing)
 
     def ended(trial: Trial) -> None:
@@ -153,6 +160,39 @@ def run_sweep(sweep: Sweep, at_once: int | None) -> bool:
     return has_failed
 
 
+def chosen_trials(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trial of the table for each encoder on each task, from the results in the folder.
+
+    It is that of the best learning rate whose score is the median.
+
+    Args:
+        folder: of the sweep.
+        trials: name the encoders and tasks; the chosen one may be of an earlier command.
+
+    Raises:
+        ConfigError: grid.json or a result is damaged.
+    """
+    ended: dict[Path, list[EndedTrial]] = {}
+    for one in read_sweep_results([folder]).trials:
+        ended.setdefault(one.folder.parents[1].relative_to(folder.resolve()), []).append(one)
+    rule, chosen = default_rule(path.parts[0] for path in ended), []
+    for group, trial in {trial.group: trial for trial in trials}.items():
+        found = chosen_trial(ended[group], rule).trial if group in ended else None
+        if found is not None:
+            rate, seed = found.result.learning_rate, found.result.seed
+            chosen.append(replace(trial, learning_rate=rate, seed=seed))
+    return chosen
+
+
+def remove_others(folder: Path, trials: Sequence[Trial]) -> None:
+    """Remove the models of all trials of these encoders and tasks but the chosen ones."""
+    chosen = {folder / trial.folder for trial in chosen_trials(folder, trials)}
+    for group in {trial.group for trial in trials}:
+        for place in (folder / group).glob("lr_*/seed_*"):
+            if place not in chosen:
+                remove_model(place)
+
+
 class TrialsRunning:
     """Trials of a sweep that are run now, their progress and their results."""
 
@@ -163,7 +203,9 @@ class TrialsRunning:
         self._sweep, self._trials, self._on_end = sweep, trials, on_end
         self._seconds: dict[str, float] = {}  # of a step, by task
         self._results: dict[Trial, TrialResult] = {}
-        self._progress: SweepProgress | None = None
+        self._left = {trial: sweep.rows(trial.task.name) for trial in trials}  # to train on
+        self._say, self._remarks = numbered([trial.describe() for trial in trials]), set[str]()
+        self._bar: Bar | None = None
 
     def run(self, at_once: int | None) -> bool:
         """Say how long they take and run them; return whether one failed.
@@ -189,9 +231,9 @@ class TrialsRunning:
         first = {trial.task.name: MeasuredStep(trial) for trial in reversed(trials)}
         try:
             run_units([*first.values()], workers, lambda u, worker: worker.job(u), lambda *_: None)
-            print(_duration(sweep, trials, self._seconds, len(workers)), file=sys.stderr)
-            self._progress = SweepProgress({t: sweep.rows(t.task.name) for t in trials})
-            run_units(trials, workers, lambda u, worker: worker.job(u), self._ended)
+            self._say_duration(len(workers))
+            with progress_bar("fine-tuning", sum(self._left.values()), "example") as self._bar:
+                run_units(trials, workers, lambda u, worker: worker.job(u), self._ended)
         except SystemExit:
             print(
                 f"Stopped; {len(sweep.missing()):,} of {len(sweep.trials):,} trials are left. "
@@ -200,20 +242,41 @@ class TrialsRunning:
             )
             raise
         finally:
-            if self._progress is not None:
-                self._progress.close()
             for worker in workers:
                 worker.end()
         return any(result.status == "failed" for result in self._results.values())
 
-    def _receive(self, unit: Trial | MeasuredStep, message: Any) -> None:
+    def _say_duration(self, at_once: int) -> None:
+        """Print how long the trials train, from the seconds of one step of each task."""
+        steps = {trial: self._sweep.steps(trial.task.name) for trial in self._trials}
+        lacking = sorted({trial.task.name for trial in steps} - self._seconds.keys())
+        if lacking:  # their trials will say why
+            print(f"a step could not be measured: {', '.join(lacking)}", flush=True)
+            return
+        seconds = [self._seconds[trial.task.name] * number for trial, number in steps.items()]
+        print(f"training takes about {duration(seconds, at_once)}, scoring apart", flush=True)
+
+    def _receive(self, unit: Trial | MeasuredStep, message: Message | float) -> None:
         if isinstance(unit, MeasuredStep):
+            assert isinstance(message, float)
             self._seconds[unit.trial.task.name] = message
             return
-        assert self._progress is not None
-        self._progress.receive(unit, message)
-        if isinstance(message, TrialResult):
+        assert self._bar is not None
+        if isinstance(message, str):
+            line = f"{unit.task.name}: {message}"
+            if line not in self._remarks:  # each trial of the task sends it
+                tqdm.write(line)
+            self._remarks.add(line)
+        elif isinstance(message, TrialResult):
             self._results[unit] = message
+            self._bar.update(self._left.pop(unit))  # also of what a trial that diverged has left
+            ending = [brief(message.scores) if message.scores else message.status, message.reason]
+            line = f"{', '.join(filter(None, ending))}, {message.seconds:.0f} s"
+            self._say(unit.describe(), line)
+        else:
+            rows = int(message)
+            self._left[unit] -= rows
+            self._bar.update(rows)
 
     def _ended(self, trial: Trial, status: int | OSError, stopped: bool) -> None:
         if trial not in self._results and not stopped:
@@ -227,16 +290,11 @@ class TrialsRunning:
             self._on_end(trial)
 
 
-def _duration(
-    sweep: Sweep, trials: Sequence[Trial], seconds: Mapping[str, float], at_once: int
-) -> str:
-    """Return how long trials train, from the seconds of one step of each task."""
-    lacking = {trial.task.name for trial in trials} - seconds.keys()
-    if lacking:  # their trials will say why
-        return f"a step could not be measured: {', '.join(sorted(lacking))}"
-    whole = sum(seconds[trial.task.name] * sweep.steps(trial.task.name) for trial in trials)
-    shared = amount(whole / min(at_once, len(trials)), "training_seconds")
-    return f"training takes about {shared}, scoring apart"
+def brief(scores: Scores) -> str:
+    """Return the scores in a few characters: metrics in percent, the mean of several splits."""
+    names = list(next(iter(scores.values())))
+    means = {name: statistics.fmean(split[name] for split in scores.values()) for name in names}
+    return ", ".join(f"{name} {100 * mean:.1f}" for name, mean in means.items())
 
 
 def cause_of_death(status: int | OSError) -> str:
@@ -263,14 +321,9 @@ def report(sweep: Sweep, *, has_failed: bool) -> None:
         SystemExit: with status 1, a trial failed.
     """
     print_table([sweep.folder], step="all")
-    chosen = [] if sweep.keep == "none" else chosen_trials(sweep.folder, sweep.trials)
-    places = {trial: sweep.folder / trial.folder for trial in chosen}
-    kept = {trial: place / MODEL_FOLDER for trial, place in places.items() if has_model(place)}
-    for trial, model in kept.items():
-        print(f"model of {trial.task.name}, {trial.model.describe()}: {model}")
+    kept = sorted(sweep.folder.glob(f"*/*/lr_*/seed_*/{MODEL_FOLDER}"))
     if kept:
-        place = next(iter(kept.values()))
-        print(f"use it: {shell_command('finetune', 'predict', place)} FILE")
+        print(f"use a model: {shell_command('finetune', 'predict', kept[0])} FILE")
     print(f"results: {sweep.folder} | curves: {curves_command(sweep.folder)}")
     if has_failed:
         print("The same command runs failed trials again", file=sys.stderr)

@@ -65,26 +65,9 @@ class MeasuredStep(NamedTuple):
     trial: Trial
 
 
-class Trained(NamedTuple):
-    """A running trial has trained on this many rows more."""
-
-    rows: int
-
-
-class Scored(NamedTuple):
-    """A running trial has been scored."""
-
-    epoch: int
-    scores: Scores
-
-
-class Remark(NamedTuple):
-    """A remark on the task of a trial."""
-
-    text: str
-
-
-Message = Trained | Scored | Remark | TrialResult
+# How many examples a running trial has trained on since the last message, a remark on its task,
+# and its end.
+Message = int | str | TrialResult
 Send = Callable[[Message | float], None]
 
 
@@ -272,7 +255,7 @@ class TrialRunner:
         train = data.train.rows
         if train.num_full:
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
-            send(Remark(f"{of_all} have {train.longest} tokens or more, and are cut to that"))
+            send(f"{of_all} have {train.longest} tokens or more, and are cut to that")
         fine_tuning, curves = self._fine_tuning(trial, pretrained, data), Curves(folder, send)
         try:
             outcome = fine_tuning.run(curves, predicts_test=predicts_test)
@@ -291,7 +274,7 @@ class TrialRunner:
                 save_model(folder, fine_tuning.model, data, pretrained, result)
             except OSError as error:  # scores are worth more than a model
                 remove_model(folder)
-                send(Remark(f"the model of {trial.describe()} was not kept: {error.strerror}"))
+                send(f"the model of {trial.describe()} was not kept: {error.strerror}")
         return result
 
 
@@ -353,7 +336,8 @@ class Curves:
         """Count rows; they are sent twice a second."""
         self._unsent += rows
         if time.monotonic() - self._sent_at > REPORT_SECONDS:
-            self._send_rows()
+            self._send(self._unsent)
+            self._unsent, self._sent_at = 0, time.monotonic()
 
     def losses(self, step: int, losses: Sequence[float], learning_rate: float) -> None:
         """Write the mean of the losses."""
@@ -365,13 +349,7 @@ class Curves:
         for split, metrics in scores.items():
             for name, value in metrics.items():
                 self._writer.add_scalar(f"{split}/{name}", value, epoch)
-        self._send_rows()
-        self._send(Scored(epoch, scores))
 
     def close(self) -> None:
         """Flush and close the file."""
         self._writer.close()
-
-    def _send_rows(self) -> None:
-        self._send(Trained(self._unsent))
-        self._unsent, self._sent_at = 0, time.monotonic()

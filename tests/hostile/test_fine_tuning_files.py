@@ -138,7 +138,7 @@ def tables_of(folder):
 
 @pytest.mark.parametrize(
     "name",
-    ["grid.json", "majority.json", "RTE/m-None/lr_0.001/seed_0/result.json"],
+    ["grid.json", "majority.json", "RTE/m/lr_0.001/seed_0/result.json"],
 )
 def test_any_record_of_a_sweep_is_in_the_table_or_refused(sweep, name):
     check_file(
@@ -153,7 +153,7 @@ def test_any_predictions_are_submitted_or_refused(sweep, tmp_path, task):
         suite, replace = "glue", False
 
     file, other = (
-        sweep / task / "m-None" / "lr_0.001" / f"seed_{n}" / "predictions_test.json" for n in (0, 1)
+        sweep / task / "m" / "lr_0.001" / f"seed_{n}" / "predictions_test.json" for n in (0, 1)
     )
 
     def read():
@@ -167,7 +167,7 @@ def test_any_predictions_are_submitted_or_refused(sweep, tmp_path, task):
 
 @pytest.mark.parametrize("value", ["NaN", "1e999", '"0.5"', "true"])
 def test_a_score_is_a_finite_number(sweep, value):
-    file = sweep / "RTE/m-None/lr_0.001/seed_0/result.json"
+    file = sweep / "RTE/m/lr_0.001/seed_0/result.json"
     content = file.read_text()
     file.write_text(content.replace("0.6", value))
     try:

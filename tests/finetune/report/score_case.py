@@ -5,6 +5,7 @@ import json
 from finetune.report.entries import shown
 from finetune.report.score_table import score_table
 from finetune.results.result import TrialResult, save_result
+from finetune.results.sweep_record import ModelRef
 from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.catalog import known_tasks
 
@@ -25,10 +26,13 @@ def write_result(sweep, task, scores, *, model="m", rate=1e-3, seed=0, **changes
     fields = {"step": None, "pretrained": True, "protocol": "tupe", "epochs": 3, **changes}
     ended = scores if isinstance(scores, str) else "finished"
     found = scores_of(task, scores) if isinstance(scores, float) else scores
-    folder = sweep / task / f"{model}-{fields['step']}" / f"lr_{rate:g}" / f"seed_{seed}"
+    fields = {"model": model, "source": f"/runs/{model}", **fields}
+    ref = {name: fields[name] for name in ("model", "source", "step", "pretrained")}
+    name = ModelRef(**ref, digest="").folder_name
+    folder = sweep / task / name / f"lr_{rate:g}" / f"seed_{seed}"
     folder.mkdir(parents=True)
     result = TrialResult(
-        **{"model": model, "source": f"/runs/{model}", **fields},
+        **fields,
         task=task,
         learning_rate=rate,
         seed=seed,

@@ -8,9 +8,8 @@ from finetune.models import kept_model
 from finetune.models.kept_model import MODEL_FOLDER, read_model
 from finetune.results.result import read_result
 from finetune.sweep.folder import record_of, save_sweep_record
-from finetune.sweep.keeping import chosen_trials
 from finetune.sweep.references import TaskRef
-from finetune.sweep.sweep import Sweep, run_sweep, trials_of
+from finetune.sweep.sweep import Sweep, chosen_trials, run_sweep, trials_of
 from finetune.training.encoding import encode_task
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
 from tests.finetune.models.kept_case import LENGTH, task_data

@@ -14,7 +14,7 @@ from finetune.sweep import trial as trial_module
 from finetune.sweep.folder import merged, record_of, save_sweep_record
 from finetune.sweep.references import TaskRef
 from finetune.sweep.sweep import divided, trials_of
-from finetune.sweep.trial import Context, Remark, Trial, TrialRunner, is_over
+from finetune.sweep.trial import Context, Trial, TrialRunner, is_over
 from finetune.tasks.task import Example, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.encoding import EncodedSplit
@@ -83,7 +83,7 @@ def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
         ({}, {"epochs": 9}, r"with other epochs \(2 and 9\): restore that, choose another"),
         ({}, {"text": "y"}, "with other examples of tiny: "),
         ({"test": "one"}, {"test": "another"}, "with other examples of tiny: "),
-        ({}, {"models": (RETRAINED,)}, "/run/20, also called 'small', with other weights"),
+        ({}, {"models": (RETRAINED,)}, "with other weights of small step 20: "),
     ],
 )
 def test_what_differs_from_the_sweep_in_the_folder_is_refused(tmp_path, before, now, message):
@@ -202,7 +202,7 @@ def test_a_model_that_cannot_be_written_costs_no_scores(tmp_path, monkeypatch):
     heard = []
     place, result = run_in(tmp_path, keeps_model=True, heard=heard)
     assert result.status == "finished" and result.scores["dev"]
-    (remark,) = [message.text for message in heard if isinstance(message, Remark)]
+    (remark,) = [message for message in heard if isinstance(message, str)]
     assert remark.endswith("was not kept: No space left on device")
     assert not list(place.rglob("model*"))
 
@@ -212,7 +212,7 @@ def test_rows_that_are_cut_are_remarked(tmp_path):
     cut = EncodedSplit(TokenRows(rows, pad=0, longest=30), [0, 1, 0, 1], list("abcd"))
     heard, data = [], replace(tiny_task(), train=cut)
     run_in(tmp_path, lambda trial: (tiny_pretrained(), data), heard=heard)
-    (remark,) = [message.text for message in heard if isinstance(message, Remark)]
+    (remark,) = [message for message in heard if isinstance(message, str)]
     assert remark == "2 of the 4 training examples have 30 tokens or more, and are cut to that"
 
 
