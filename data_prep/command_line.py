@@ -23,26 +23,6 @@ from data_prep.removed import nearest
 HELP = ("-h", "--help")
 SHORT = 200  # characters of a value
 
-# Names that other programs, or earlier versions, have -> ours, in any of the commands.
-HABITS = {
-    "lr": ("--learning_rate.peak", "--learning_rates"),
-    "learning_rate": ("--learning_rate.peak", "--learning_rates"),
-    "warmup_steps": ("--learning_rate.warmup_ratio", "--warmup_ratio"),
-    "batch_size": ("--batch.global_sequences", "--batch"),
-    "gradient_accumulation_steps": ("--batch.global_sequences", "--batch.micro_sequences"),
-    "max_steps": ("--steps", "--epochs"),
-    "epochs": ("--steps", "--hours"),
-    "output_dir": ("--run-folder", "--to"),
-    "max_seq_length": ("--data.sequence_length", "--sequence_length"),
-    "fp16": ("--engine.ds_config", "--precision"),
-    "bf16": ("--engine.ds_config", "--precision"),
-    "zero_stage": ("--engine.ds_config",),
-    "max_grad_norm": ("--optimizer.max_gradient_norm", "--max_gradient_norm"),
-    "model_name_or_path": ("--initial_weights",),
-    "seed": ("--seeds",),
-    "workers": ("--at-once",),
-}
-
 
 class Command(NamedTuple):
     """A command: where it is, and what it does."""
@@ -123,7 +103,6 @@ class CommandParser(argparse.ArgumentParser):
         usual: dict[str, Any] = {"allow_abbrev": False, "formatter_class": Paragraphs}
         super().__init__(**(usual | keywords), add_help=False)
         self.fields: Mapping[str, FieldInfo] = {}
-        self.sections: Mapping[str, str] = {}
         self.add_argument(
             *HELP,
             action=ShowHelp,
@@ -146,33 +125,23 @@ class CommandParser(argparse.ArgumentParser):
             sections: what the settings with each beginning of names are about.
             values: returns the words for, and the values of, the settings that --help shows.
         """
-        self.fields, self.sections, self._values = fields, sections, values
+        self.fields, self._values = fields, values
+        groups = {
+            section: self.add_argument_group(section or "run", text)
+            for section, text in sections.items()
+        }
         for name, field in fields.items():
-            add_setting(self, name, field)
+            add_setting(groups[name.rpartition(".")[0]], name, field)
 
     def page(self, arguments: argparse.Namespace) -> str:
         """Return usage, description, the options of the command, and the settings by section."""
-        if not self.fields:
-            return self.format_help()
-        whose, values = self._values(arguments)
-        own = [action for action in self._actions if action.dest not in self.fields]
-        formatter = self._get_formatter()
-        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
-        formatter.add_text(self.description)
-        formatter.start_section("options")
-        formatter.add_arguments(sorted(own, key=lambda action: bool(action.option_strings)))
-        formatter.end_section()
-        formatter.add_text(f"The settings; the defaults shown are {whose}.")
-        for section, text in self.sections.items():
-            formatter.start_section(section or "run")
-            formatter.add_text(text)
+        if self.fields:
+            whose, values = self._values(arguments)
+            self.description = f"{self.description}\n\nThe defaults shown are {whose}."
             for action in self._actions:
-                if action.dest in self.fields and action.dest.rpartition(".")[0] == section:
+                if action.dest in self.fields:
                     action.help = _explained(self.fields[action.dest], values[action.dest])
-                    formatter.add_argument(action)
-            formatter.end_section()
-        formatter.add_text(self.epilog)
-        return formatter.format_help()
+        return self.format_help()
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print."""
@@ -185,23 +154,19 @@ class CommandParser(argparse.ArgumentParser):
                 "with commas and no spaces, such as 100,200; several recipes: tupelo sweep"
             )
         name = unknown[0].partition("=")[0]
-        raise ConfigError(f"there is no {name}{self._instead_of(name)}")
-
-    def _instead_of(self, name: str) -> str:
-        """Return the options of another spelling, of another program, or the most similar one."""
-        word = _comparable(name)
         options = [option for option in self._option_string_actions if option.startswith("--")]
-        spelled = [one for one in options if word in (_comparable(one), _last(one))]
-        found = spelled or [one for one in options if one in HABITS.get(word, ())]
-        return f"; use {' or '.join(found)}" if found else nearest(name, options)
+        # Of another spelling, or the last part of a name.
+        word = _comparable(name)
+        spelled = [
+            one for one in options if word in (_comparable(one), _comparable(one, last=True))
+        ]
+        instead = f"; use {' or '.join(spelled)}" if spelled else nearest(name, options)
+        raise ConfigError(f"there is no {name}{instead}")
 
 
-def _comparable(option: str) -> str:
-    return option.lstrip("-").lower().replace("-", "_")
-
-
-def _last(option: str) -> str:
-    return _comparable(option).rpartition(".")[2] if "." in option else ""
+def _comparable(option: str, *, last: bool = False) -> str:
+    word = option.lstrip("-").lower().replace("-", "_")
+    return word.rpartition(".")[2] if last else word
 
 
 def add_setting(

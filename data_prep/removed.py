@@ -21,6 +21,7 @@ class Removed(NamedTuple):
 
 
 REMOVED = {
+    "split": Removed("build or import again with another --data.valid_fraction"),
     "watchdog": Removed("remove it: stacks are printed where a step hangs for 8 minutes"),
     "trouble.overflow_streak": Removed("remove it: 20 overflows in a row are a streak"),
     "trouble.skip_steps": Removed("remove it: a rewind leaves out the sequences of the step alone"),
@@ -29,7 +30,6 @@ REMOVED = {
     "trouble.hang_minutes": Removed("remove it: it is always 8 minutes"),
     "log_project": Removed("remove it: WANDB_PROJECT names the project of W&B"),
     "mlflow": Removed("remove it from loggers: docs/RUNNING.md says how MLflow gets the numbers"),
-    "plan": Removed("use tupelo train RECIPE --dry-run --measure 60"),
     "checkpoint.keep_every": Removed("name the steps in checkpoint.pinned"),
     "checkpoint.background": Removed("remove it: training continues while a checkpoint is written"),
     "data.max_skipped": Removed("use data.damaged_files"),
@@ -44,12 +44,7 @@ REMOVED = {
     "electra.generator_layers": Removed("remove it: both networks have as many", 1.0),
     "electra.generator_weight": Removed("remove it: it is 1", 1.0),
     "electra.discriminator_weight": Removed("remove it: it is 50", 50.0),
-    "arms": Removed("for a comparison: ./run_pretrain.sh --arms RECIPE ..., or tupelo sweep"),
-    "smoke": Removed("for a comparison: ./run_pretrain.sh --smoke, or tupelo sweep --smoke"),
-    "cased": Removed("use --data.lowercase false"),
     "no-lowercase": Removed("use --data.lowercase false"),
-    "export": Removed("a fine-tuned model is kept as a folder that transformers loads"),
-    "retry-failed": Removed("leave it out: the same command repeats what failed"),
     "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
 }
 

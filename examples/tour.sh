@@ -56,7 +56,6 @@ prepare_data() {
     --data.tokenizer data/mine/tokenizer.json
   run tupelo data verify data/mine
   run tupelo data show data/mine --rows 1
-  run tupelo data split data/mine --data.valid_fraction 0.2 --to data/split
   rm data/mine/train-00000.h5
   run tupelo data repair data/mine
 }

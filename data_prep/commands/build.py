@@ -20,7 +20,6 @@ A source of --corpus is [KIND:]PLACE[:key=value]...
 """
 
 import argparse
-import sys
 
 from data_prep.command_line import CommandParser
 from data_prep.commands.options import (
@@ -47,20 +46,14 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Build the shards; a build that is stopped says how to continue.
+    """Build the shards.
 
     Raises:
         ConfigError: a setting cannot be.
-        KeyboardInterrupt: it was stopped.
     """
     from data_prep.pipeline.build import build
 
     others = {"rows_per_shard": arguments.rows_per_shard}
     if arguments.corpus:
         others["corpus"] = tuple(arguments.corpus)
-    settings = read_settings(arguments, others)
-    try:
-        build(settings, arguments.to, workers=arguments.workers)
-    except KeyboardInterrupt:
-        print("stopped; the same command resumes the build", file=sys.stderr)
-        raise
+    build(read_settings(arguments, others), arguments.to, workers=arguments.workers)

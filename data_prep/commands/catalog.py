@@ -9,7 +9,6 @@ COMMANDS = {
         ("verify", "verify", "check a shard folder: structure, counts, sha256"),
         ("repair", "repair", "restore damaged files of a shard folder from its corpus"),
         ("show", "show", "print sequences as text, before and after masking"),
-        ("split", "split", "choose another validation set, in a new shard folder"),
         (
             "import",
             "import_shards",

@@ -5,11 +5,19 @@ must predict.
 """
 
 import argparse
+import textwrap
+from collections.abc import Iterator
 from typing import get_args
 
+import numpy as np
+
 from data_prep.commands.options import add_folder, at_least_1
-from data_prep.masking import MaskingKind
-from data_prep.shards.manifest import SplitName
+from data_prep.masking import IGNORED, Masking, MaskingKind, mask_sequences
+from data_prep.shards.format import ShardSet, open_shards
+from data_prep.shards.manifest import SplitName, summary
+from data_prep.tokenizer.describe import described_tokenizer, word_starts
+
+WIDTH = 96
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,10 +49,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the sequences."""
-    from data_prep.shards.format import open_shards
-    from data_prep.tools.show import shown_sequences
-
     shards, split = open_shards(arguments.folder), arguments.split
     masks = {"seed": arguments.seed, "masking": arguments.masking}
     for line in shown_sequences(shards, split, count=arguments.rows, **masks):
         print(line)
+
+
+def shown_sequences(
+    shards: ShardSet, name: SplitName, *, count: int, seed: int, masking: MaskingKind = "tokens"
+) -> Iterator[str]:
+    """Yield lines that show sequences spread over a split, before and after masking.
+
+    Raises:
+        TokenizerError: Words are to be masked and the tokens do not mark where a word starts, or
+            the tokenizer is damaged.
+    """
+    manifest, split = shards.manifest, shards.split(name)
+    tokenizer = described_tokenizer(shards.tokenizer_path, manifest.tokenizer)
+    numbers = np.unique(np.linspace(0, split.num_sequences - 1, count).astype(int))
+    original = split.read(numbers)
+    starts = None if masking == "tokens" else word_starts(tokenizer)
+    masked = mask_sequences(
+        original,
+        numbers,
+        seed=seed,
+        epoch=0,
+        tokenizer=manifest.tokenizer,
+        masking=Masking(masking, word_starts=starts),
+    )
+    yield f"{shards.folder}: {manifest.source}\n{summary(manifest)}"
+    for number, before, after, positions, labels in zip(numbers, original, *masked, strict=True):
+        places = positions[labels != IGNORED].tolist()
+        answers = (
+            f"{place}: {tokenizer.id_to_token(after[place])} was "
+            f"{tokenizer.id_to_token(before[place])}"
+            for place in places
+        )
+        yield f"\n{name} sequence {number}"
+        yield _wrapped("text", tokenizer.decode(before.tolist(), skip_special_tokens=False))
+        yield _wrapped("masked", tokenizer.decode(after.tolist(), skip_special_tokens=False))
+        yield _wrapped("answers", ", ".join(answers))
+
+
+def _wrapped(title: str, text: str) -> str:
+    first, rest = f"  {title:<9}", " " * 11
+    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=rest)

@@ -74,15 +74,10 @@ def shell_command(*words: str | Path) -> str:
     """
     program = os.environ.get(COMMAND_VARIABLE)
     if program is None:
-        path = Path(sys.executable).parent / "tupelo"
+        path = Path(sys.executable).with_name("tupelo")
         program = f"{shlex.quote(sys.executable)} -m tupelo"
-        if shutil.which("tupelo") == str(path):
-            program = "tupelo"
-        elif path.is_file():
-            here = Path.cwd()
-            program = shlex.quote(
-                str(path.relative_to(here) if path.is_relative_to(here) else path)
-            )
+        if path.is_file():
+            program = "tupelo" if shutil.which("tupelo") == str(path) else shlex.quote(str(path))
     return " ".join((program, *(shlex.quote(str(word)) for word in words)))
 
 

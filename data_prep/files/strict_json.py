@@ -1,16 +1,15 @@
 """Read JSON of unknown origin strictly.
 
-Python's reader keeps the last of two equal keys, raises RecursionError at deep nesting, and returns
-unpaired surrogates, which cannot be encoded. Here each of these is a `JsonError`.
+Python's reader keeps the last of two equal keys, and pydantic's refuses what Python's returns or
+fails at: unpaired surrogates, which cannot be encoded, and hundreds of levels.
 """
 
 import json
 from typing import Any
 
-from data_prep.files.quoting import is_unicode, quoted
+from pydantic_core import from_json
 
-MOST_LEVELS = 64  # our own files have seven
-_TOO_DEEP = f"nested more than {MOST_LEVELS} levels deep"
+from data_prep.files.quoting import plain, quoted
 
 
 class JsonError(ValueError):
@@ -24,18 +23,13 @@ def json_in(content: bytes) -> Any:
 
     Raises:
         JsonError: it is not UTF-8 or not JSON, a key is repeated, a string holds an unpaired
-            surrogate, a number has thousands of digits, or nesting exceeds 64 levels.
+            surrogate, a number has thousands of digits, or it is nested too deeply.
     """
     try:
-        tree = json.loads(content.decode("utf-8"), object_pairs_hook=_object)
-    except UnicodeDecodeError as error:
-        raise JsonError(f"byte {error.start} is not valid UTF-8") from None
-    except RecursionError:
-        raise JsonError(_TOO_DEEP) from None
-    except ValueError as error:
-        raise JsonError(str(error)) from None
-    _check(tree)
-    return tree
+        from_json(content)
+        return json.loads(content, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise JsonError(plain(str(error))) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -45,21 +39,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         repeated = next(name for name in names if names.count(name) > 1)
         raise JsonError(f"the key {quoted(repeated)} is repeated in one object")
     return found
-
-
-def _check(tree: Any) -> None:
-    """Refuse unpaired surrogates and deep nesting, without recursion."""
-    level = [tree]
-    for _ in range(MOST_LEVELS):
-        inner: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                inner += [*value, *value.values()]
-            elif isinstance(value, list):
-                inner += value
-            elif isinstance(value, str) and not is_unicode(value):
-                raise JsonError(f"{quoted(value)} holds an unpaired surrogate")
-        if not inner:
-            return
-        level = inner
-    raise JsonError(_TOO_DEEP)

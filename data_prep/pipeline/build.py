@@ -9,20 +9,21 @@ import json
 import shutil
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tokenizers import Tokenizer
 
 from data_prep.files.atomic import save_text
+from data_prep.files.extras import require
 from data_prep.files.progress_bar import Bar, progress_bar
+from data_prep.files.quoting import quoted
 from data_prep.files.workers import Workers, cpu_count
-from data_prep.pipeline.reading import EARLY_SEGMENTS, TooLittleText, read_segments, read_sources
-from data_prep.pipeline.resume import check_identity, refuse_changed
+from data_prep.pipeline.reading import EARLY_SEGMENTS, counts_of, read_segments, read_sources
 from data_prep.pipeline.segments import (
     SEGMENT_BYTES,
+    SEGMENTS,
     EncodedSegment,
     EncodeTask,
     SampleTask,
@@ -31,12 +32,13 @@ from data_prep.pipeline.segments import (
     first_of_each_reason,
 )
 from data_prep.pipeline.selection import select_paragraphs
-from data_prep.pipeline.sequences import WRITTEN, cleaning_of, write_shards
-from data_prep.settings import BuildSettings
+from data_prep.pipeline.sequences import write_shards
+from data_prep.settings import STOPPING_SETTINGS, BuildSettings
 from data_prep.shards.folders import CONTENT, finish, workplace_of
 from data_prep.shards.manifest import (
     TOKENIZER_FILE,
     Manifest,
+    ShardError,
     TokenizerRecord,
     summary,
     write_manifest,
@@ -50,13 +52,13 @@ from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import (
     TokenizerKind,
-    alphabet_of,
     check_vocabulary_size,
     train_tokenizer,
 )
 
 SAMPLE_CHARACTERS = 100_000_000  # to train a tokenizer on, approximately
 SKIPPED_FILE = "skipped.jsonl"
+IDENTITY_FILE = "identity.json"
 WORTH_KEEPING = 64  # segments, half a gigabyte; less is read again in a minute
 # Tokenizers that fit have less than 1 % [UNK]. On a text of [UNK] alone the loss is 0.
 MOST_UNKNOWN = 0.5
@@ -98,20 +100,57 @@ def build(
         check_vocabulary_size(settings.vocabulary_size, kind=kind)
     sources = [open_source(text, damaged_files=settings.damaged_files) for text in settings.corpus]
     with workplace_of(folder) as workplace:
+        _check_identity(settings, sources, workplace)
         try:
             # Workers write into the folder: they end before it is removed.
             with Workers(workers or cpu_count()) as pool:
                 manifest = _Build(settings, sources, workplace, pool).run(segment_bytes)
-        except (CorpusError, TokenizerError) as error:
-            # What was read of a large text serves the same command again, where that may succeed.
-            is_hopeless = isinstance(error, TooLittleText | TokenizerError)
-            if is_hopeless or len(read_segments(workplace)) < WORTH_KEEPING:
+        except BaseException as error:
+            # Of a small text that is refused nothing stays: other settings are tried next.
+            is_refused = isinstance(error, CorpusError | ShardError | TokenizerError)
+            if is_refused and len(read_segments(workplace)) < WORTH_KEEPING:
                 shutil.rmtree(workplace)
+            else:
+                note = f"finished parts are kept in {workplace}; the same command goes on"
+                print(f"note: {note}", file=sys.stderr)
             raise
         finish(workplace, folder)
     seconds = time.monotonic() - start
     print(f"{folder}: built in {seconds:.0f} s\n{summary(manifest)}", file=sys.stderr)
     return manifest
+
+
+def _check_identity(settings: BuildSettings, sources: list[Source], workplace: Path) -> None:
+    """Record what determines the bytes of a build, or compare it with that of an earlier call.
+
+    Raises:
+        ShardError: The earlier call had other settings, libraries, or text.
+        MissingPackage: A package that this build needs is not installed.
+    """
+    packages = ["tokenizers", "h5py", settings.sentences, *["sacremoses"] * settings.moses]
+    packages += [name for source in sources for name in source.libraries]
+    now: dict[str, dict[str, Any]] = {
+        "settings": settings.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)),
+        "libraries": {name: require(name, by="this build") for name in packages},
+        "files": {source.name: source.identity() for source in sources},
+    }
+    file = workplace / IDENTITY_FILE
+    if read_segments(workplace):
+        before = json.loads(file.read_text())
+        for part, values in now.items():
+            for name, value in values.items():
+                if (then := before.get(part, {}).get(name)) != value:
+                    raise ShardError(
+                        f"{workplace}: holds an unfinished build of something else ({name} was "
+                        f"{quoted(then)} and is {quoted(value)}); repeat its command to finish "
+                        "it, or remove that folder to start again"
+                    )
+        return
+    for stale in (SEGMENTS, CONTENT):  # nothing is lost by starting again
+        shutil.rmtree(workplace / stale, ignore_errors=True)
+    (workplace / TOKENIZER_FILE).unlink(missing_ok=True)
+    (workplace / SEGMENTS).mkdir()
+    save_text(file, json.dumps(now, indent=1))
 
 
 class _Build:
@@ -125,16 +164,14 @@ class _Build:
 
     def run(self, segment_bytes: int) -> Manifest:
         """Do what is missing, and return the manifest."""
-        check_identity(self.settings, self.sources, self.workplace)
         for stray in self.workplace.rglob("*.partial*"):
             stray.unlink()
-        for name in (WRITTEN, CONTENT):
-            (self.workplace / name).mkdir(exist_ok=True)
+        self.content.mkdir(exist_ok=True)
         for source in self.sources:
             if isinstance(source, FileSource) and source.left_out:
                 print(f"note: {source.name}: left out {source.left_out}", file=sys.stderr)
         if num_read := len(read_segments(self.workplace)):
-            num_encoded = len(list(self.workplace.glob("segments/*.encoded.json")))
+            num_encoded = len(list(self.workplace.glob(f"{SEGMENTS}/*.encoded.json")))
             print(
                 f"resuming {self.workplace}: {num_read} parts of the text read, {num_encoded} "
                 "encoded",
@@ -144,18 +181,18 @@ class _Build:
         segments = self.read(segment_bytes)
         tokenizer = tokenizer or self.train_tokenizer(segments)
         encoded = self.encode(segments, tokenizer)
-        splits = write_shards(
-            segments, encoded, tokenizer, self.settings, self.workplace, self.pool
-        )
+        cleaning = counts_of(*(part for one in segments for part in (one.read, one.kept)))
         manifest = Manifest(
             sequence_length=self.settings.sequence_length,
             dtype=id_type(tokenizer.vocabulary_size),
             tokenizer=tokenizer,
-            splits=splits,
+            splits=write_shards(
+                *(segments, encoded, tokenizer, self.settings), self.content, self.pool
+            ),
             settings=self.settings.model_dump(mode="json"),
             source="; ".join(source.description for source in self.sources),
             licence="; ".join(dict.fromkeys(source.licence for source in self.sources)),
-            cleaning=cleaning_of(segments),
+            cleaning=dict(sorted(cleaning.items())),
         )
         if skipped := [place for segment in segments for place in segment.read.skipped]:
             places = (place._asdict() for place in first_of_each_reason(skipped))
@@ -169,9 +206,14 @@ class _Build:
         segments = read_sources(
             self.sources, self.settings, self.workplace, self.pool, segment_bytes=segment_bytes
         )
+        before = json.loads((self.workplace / IDENTITY_FILE).read_text())["files"]
+        for source in self.sources:
+            if source.identity() != before[source.name]:
+                raise CorpusError(
+                    f"{source.name}: changed while it was being read; wait until nothing writes "
+                    "to it, and give the same command again"
+                )
         files = [SegmentFiles(self.workplace, number) for number in range(len(segments))]
-        if not any(file.path("kept.json").exists() for file in files):  # else it was complete
-            refuse_changed(self.sources, self.workplace)
         kept = select_paragraphs(files, segments, self.settings, self.workplace)
         return [
             Segment(place, segment, record, self.sources[segment.source].weight)
@@ -195,19 +237,19 @@ class _Build:
         characters = sum(segment.read.characters for segment in segments)
         every = -(-characters // SAMPLE_CHARACTERS)
         tasks = (SampleTask(segment, settings, every) for segment in segments)
-        files, counts = [], Counter[str]()
+        files = []
         with progress_bar("sample", len(segments), "part") as bar:
-            for segment, file in zip(segments, self.pool.map(SampleTask.run, tasks), strict=True):
+            for file in self.pool.map(SampleTask.run, tasks):
                 files.append(file)
-                counts.update(json.loads(segment.files.path("characters.json").read_text()))
                 bar.update()
-        with progress_bar("tokenizer", sum(file.stat().st_size for file in files), "B") as bar:
+        size = sum(file.stat().st_size for file in files)
+        num_passes = 1 if kind == "byte-bpe" else 2
+        with progress_bar("tokenizer", num_passes * size, "B") as bar:
             tokenizer = train_tokenizer(
-                _pieces(files, bar),
+                _Lines(files, bar),
                 kind=kind,
                 vocabulary_size=settings.vocabulary_size,
                 lowercase=settings.lowercase,
-                alphabet=alphabet_of(counts, vocabulary_size=settings.vocabulary_size),
                 moses=settings.moses,
             )
         return self._save_tokenizer(tokenizer, kind, {})
@@ -261,8 +303,14 @@ def _trained_kind(settings: BuildSettings) -> TokenizerKind | None:
     return next((kind for kind in get_args(TokenizerKind) if kind == settings.tokenizer), None)
 
 
-def _pieces(files: Iterable[Path], bar: Bar) -> Iterator[str]:
-    for file in files:
-        with file.open(encoding="utf-8", newline="\n") as stream:
-            yield from (line.rstrip("\n") for line in stream)
-        bar.update(file.stat().st_size)
+class _Lines:
+    """The lines of files, without their ends; iterating over them advances a bar."""
+
+    def __init__(self, files: list[Path], bar: Bar) -> None:
+        self.files, self.bar = files, bar
+
+    def __iter__(self) -> Iterator[str]:
+        for file in self.files:
+            with file.open(encoding="utf-8", newline="\n") as stream:
+                yield from (line.rstrip("\n") for line in stream)
+            self.bar.update(file.stat().st_size)

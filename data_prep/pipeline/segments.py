@@ -5,7 +5,6 @@ then its result; a step whose result exists is never repeated. The shards do not
 segments begin and end.
 """
 
-import json
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -24,9 +23,9 @@ from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import hashes_of
 from data_prep.text.encode import DocumentEncoder, text_pieces
 from data_prep.text.sampling import EvenSample
-from data_prep.tokenizer.train import character_counts
 
 SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
+SEGMENTS = "segments"  # the folder of their files, in the working folder
 SKIPPED = "skipped: "  # in counts of cleaning, before the reason
 PLACES_PER_REASON = 1000  # entries of skipped.jsonl for each reason
 
@@ -54,11 +53,6 @@ class TextCounts(StepResult):
     words: int = 0
     sentences: int = 0
     tokens: int = 0  # without separators
-
-    def plus(self, other: "TextCounts", times: int = 1) -> "TextCounts":
-        """Return the sum with `times` the other."""
-        added = dict(other)
-        return TextCounts(**{name: count + times * added[name] for name, count in self})
 
 
 class ReadSegment(StepResult):
@@ -104,7 +98,7 @@ class SegmentFiles(NamedTuple):
 
     def path(self, kind: str) -> Path:
         """Return the name of the file of one kind, such as "text" or "train.ids"."""
-        return self.workplace / "segments" / f"{self.number:06d}.{kind}"
+        return self.workplace / SEGMENTS / f"{self.number:06d}.{kind}"
 
     def kept_text(self) -> tuple[list[list[str]], list[int]]:
         """Return the kept paragraphs of each document, and its number of words."""
@@ -203,8 +197,10 @@ class ReadTask(NamedTuple):
             self.files.path("counts.npz"),
             words=words,
             paragraphs=np.array([len(document) for document in documents], np.uint32),
-            paragraph_hashes=hashes_of(chain(*documents)) if is_hashed else none,
-            document_hashes=hashes_of(map("\n".join, documents)) if is_hashed else none,
+            paragraph_hashes=hashes_of(map(str.encode, chain(*documents))) if is_hashed else none,
+            document_hashes=hashes_of("\n".join(one).encode() for one in documents)
+            if is_hashed
+            else none,
         )
         return words
 
@@ -217,7 +213,7 @@ class SampleTask(NamedTuple):
     every: int  # one of so many training documents is taken
 
     def run(self) -> Path:
-        """Write the sentences that the tokenizer is trained on, and count their characters."""
+        """Write the sentences that the tokenizer is trained on."""
         files, settings = self.segment.files, self.settings
         file = files.path("sample")
         if file.is_file():
@@ -234,8 +230,6 @@ class SampleTask(NamedTuple):
                     moses=settings.language if settings.moses else None,
                 )
                 sample += pieces
-        counts = character_counts(sample, lowercase=settings.lowercase)
-        save_text(files.path("characters.json"), json.dumps(counts))
         save_text(file, "".join(f"{piece}\n" for piece in sample))
         return file
 

@@ -2,27 +2,14 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
-from data_prep.files.atomic import save_text
-from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
-from data_prep.pipeline.reading import TooLittleText, counts_of, in_brackets
-from data_prep.pipeline.segments import EncodedSegment, Segment, TextCounts
+from data_prep.pipeline.segments import EncodedSegment, Segment
 from data_prep.settings import BuildSettings
-from data_prep.shards.folders import CONTENT
-from data_prep.shards.manifest import ShardRecord, SplitName, SplitRecord, TokenizerRecord
-from data_prep.shards.packing import (
-    SequenceFormat,
-    ShardTask,
-    TokenFile,
-    TokenStream,
-    shard_tasks,
-    split_record,
-)
+from data_prep.shards.manifest import SplitName, SplitRecord, TokenizerRecord
+from data_prep.shards.packing import SequenceFormat, TokenFile, TokenStream, write_split
 from data_prep.text.sampling import passes
-
-WRITTEN = "written"  # folder in the working folder: a record for each finished shard
 
 
 def write_shards(
@@ -30,43 +17,24 @@ def write_shards(
     encoded: list[EncodedSegment],
     tokenizer: TokenizerRecord,
     settings: BuildSettings,
-    workplace: Path,
+    content: Path,
     pool: Workers,
 ) -> dict[SplitName, SplitRecord]:
     """Write the files of both splits that are missing, and describe all.
 
     Raises:
-        TooLittleText: A split does not fill a sequence.
+        ShardError: A split does not fill a sequence.
     """
-    form = SequenceFormat.of(tokenizer, settings.sequence_length)
-    splits: dict[SplitName, SplitRecord] = {}
-    for name in get_args(SplitName):
-        stream = TokenStream(_token_files(segments, encoded, name), form.dtype)
-        counts = _total(segments, encoded, name)
-        tasks = shard_tasks(name, stream, form, longest=settings.rows_per_shard)
-        if not tasks:
-            raise TooLittleText(
-                f"{', '.join(settings.corpus)}: the {name} split has {counts.tokens} "
-                f"tokens, too few for one sequence of {settings.sequence_length}"
-                f"{in_brackets(cleaning_of(segments))}; use more text, a shorter "
-                "sequence_length or another valid_fraction"
-            )
-        total = sum(task.num_sequences for task in tasks)
-        records = []
-        with progress_bar(f"{name} sequences", total, "sequence") as bar:
-            for record in pool.map(_ShardJob.run, (_ShardJob(task, workplace) for task in tasks)):
-                records.append(record)
-                bar.update(record.rows)
-        splits[name] = split_record(tasks, records, **counts.model_dump())
-    return splits
-
-
-def cleaning_of(segments: list[Segment]) -> Counter[str]:
-    """Return the counts of what reading and cleaning changed and left out."""
-    counts = counts_of([segment.read for segment in segments])
-    for segment in segments:
-        counts.update(segment.kept.cleaning)
-    return Counter(dict(sorted(counts.items())))
+    form = SequenceFormat(settings.sequence_length, tokenizer)
+    return {
+        name: write_split(
+            *(content, name, TokenStream(_token_files(segments, encoded, name), form.dtype), form),
+            longest=settings.rows_per_shard,
+            counts=_total(segments, encoded, name),
+            run=pool.map,
+        )
+        for name in get_args(SplitName)
+    }
 
 
 def _token_files(
@@ -88,27 +56,12 @@ def _token_files(
     return tuple(found)
 
 
-def _total(segments: list[Segment], encoded: list[EncodedSegment], name: SplitName) -> TextCounts:
+def _total(segments: list[Segment], encoded: list[EncodedSegment], name: SplitName) -> Counter[str]:
     """Return the counts of a split, repetitions included."""
-    total = TextCounts()
+    total: Counter[str] = Counter()
     for segment, record in zip(segments, encoded, strict=True):
-        if name == "valid":
-            total = total.plus(record.valid)
-        else:
-            total = total.plus(record.train, max(1, int(segment.weight))).plus(record.repeated)
+        times = max(1, int(segment.weight))
+        parts = [record.valid] if name == "valid" else [record.train] * times + [record.repeated]
+        for part in parts:
+            total.update(dict(part))
     return total
-
-
-class _ShardJob(NamedTuple):
-    """A file of sequences to write, unless an earlier call has written it."""
-
-    task: ShardTask
-    workplace: Path
-
-    def run(self) -> ShardRecord:
-        record_file = self.workplace / WRITTEN / f"{self.task.file}.json"
-        if record_file.exists():
-            return ShardRecord.model_validate_json(record_file.read_bytes())
-        record = self.task.write(self.workplace / CONTENT)
-        save_text(record_file, record.model_dump_json())
-        return record

@@ -4,7 +4,6 @@ A folder is written under another name beside its final one and renamed at the e
 removed when it fails; a build keeps its finished parts, because it may take days.
 """
 
-import errno
 import fcntl
 import os
 import shutil
@@ -16,8 +15,6 @@ from data_prep.files.atomic import put_in_place, write_through
 from data_prep.shards.manifest import ShardError
 
 CONTENT = "content"  # in the working folder; renamed to the finished folder at the end
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -36,7 +33,7 @@ def complete_or_absent(folder: Path) -> Iterator[Path]:
             write_through(file)
         put_in_place(partial, folder)
     except OSError as error:
-        raise cannot_be_written(folder, error) from error
+        raise _not_written(folder, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -51,8 +48,6 @@ def workplace_of(folder: Path) -> Iterator[Path]:
         ShardError: `folder` exists, cannot be written, or is being built by another process.
     """
     workplace = folder.parent / f"{folder.name}.building"
-    if folder.exists():
-        _remove_remains(workplace)
     refuse_existing(folder)
     try:
         workplace.mkdir(parents=True, exist_ok=True)
@@ -68,19 +63,13 @@ def workplace_of(folder: Path) -> Iterator[Path]:
             refuse_existing(folder)  # another process may have finished it before the lock
             yield workplace
     except OSError as error:
-        raise cannot_be_written(folder, error, keeps=workplace) from error
+        raise _not_written(folder, error) from error
 
 
 def finish(workplace: Path, folder: Path) -> None:
     """Rename the finished content to its folder and remove the working folder."""
     put_in_place(workplace / CONTENT, folder)
     shutil.rmtree(workplace)
-
-
-def _remove_remains(workplace: Path) -> None:
-    """Remove the working folder of a process that was killed after renaming the content."""
-    if (workplace / "lock").exists() and not (workplace / CONTENT).exists():
-        shutil.rmtree(workplace, ignore_errors=True)
 
 
 def refuse_existing(folder: Path) -> None:
@@ -93,14 +82,8 @@ def refuse_existing(folder: Path) -> None:
         raise ShardError(f"{folder}: exists already; remove it or choose another folder")
 
 
-def cannot_be_written(folder: Path, error: OSError, *, keeps: Path | None = None) -> ShardError:
-    """Return an error of the operating system as one line with the remedy."""
-    if error.errno in NO_SPACE:
-        kept = f"; finished parts are kept in {keeps}" if keeps else ""
-        return ShardError(
-            f"{folder}: no space left on the disk; free some and give the same command again{kept}"
-        )
+def _not_written(folder: Path, error: OSError) -> ShardError:
     return ShardError(
-        f"{folder}: cannot be written ({error.strerror or error}); "
-        "choose a folder with write permission and enough space"
+        f"{folder}: cannot be written ({error.strerror or error}); free some space and give the "
+        "same command again, or choose a folder with write permission"
     )

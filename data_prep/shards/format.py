@@ -2,30 +2,28 @@
 
 Each HDF5 file holds one contiguous, uncompressed dataset "ids" [sequences, sequence_length],
 read through a memory map: random sequences cost a tenth of reading them through HDF5, and no open
-HDF5 handle crosses a fork. Only this file and tools/external_shards.py import h5py.
+HDF5 handle crosses a fork. Only this file and external.py import h5py.
 """
 
 import hashlib
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.files.atomic import partial_name, replace
-from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain
 from data_prep.shards.manifest import (
+    REBUILD,
     REPAIR,
     TOKENIZER_FILE,
     Manifest,
     ShardError,
     ShardRecord,
     SplitName,
-    check_counts,
     check_tokenizer,
     read_manifest,
     sha256_of,
@@ -37,14 +35,6 @@ TOKENIZER_ATTRIBUTE = "tokenizer_sha256"
 HDF5_DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError)
 
 Sequences = NDArray[np.unsignedinteger]
-
-
-class ShardHeader(NamedTuple):
-    """The header of an HDF5 file; its sequences begin at byte `offset`."""
-
-    offset: int | None  # None if they are not contiguous
-    shape: tuple[int, ...]
-    dtype: str
 
 
 class SplitSequences:
@@ -93,9 +83,9 @@ class SplitSequences:
     def _map(self, shard: int) -> Sequences:
         if shard not in self._maps:
             record = self._split.shards[shard]
-            file = self._folder / record.file
-            header = check_shard(file, record, self._manifest)
-            self._maps[shard] = np.memmap(file, header.dtype, "r", header.offset or 0, header.shape)
+            file, shape = self._folder / record.file, (record.rows, self._manifest.sequence_length)
+            offset = check_shard(file, record, self._manifest)
+            self._maps[shard] = np.memmap(file, self._manifest.dtype, "r", offset, shape)
         return self._maps[shard]
 
 
@@ -114,10 +104,7 @@ class ShardSet:
             ShardError: There is no such split.
         """
         if name not in self.manifest.splits:
-            raise ShardError(
-                f"{self.folder}: holds no {name} sequences; "
-                f"{shell_command('data', 'split')} holds out some documents"
-            )
+            raise ShardError(f"{self.folder}: holds no {name} sequences; {REBUILD}")
         return SplitSequences(self.folder, name, self.manifest)
 
 
@@ -129,7 +116,6 @@ def open_shards(folder: Path) -> ShardSet:
     """
     manifest = read_manifest(folder)
     check_tokenizer(folder, manifest)
-    check_counts(folder, manifest)
     for split in manifest.splits.values():
         for record in split.shards:
             check_shard(folder / record.file, record, manifest)
@@ -144,7 +130,7 @@ def write_shard(
     dtype: str,
     tokenizer_sha256: str,
 ) -> ShardRecord:
-    """Write one file of sequences, complete or not at all, and describe it.
+    """Write one file of sequences, complete or not at all, unless it is there, and describe it.
 
     Args:
         file: Name of the file.
@@ -153,24 +139,25 @@ def write_shard(
         dtype: "uint16" or "uint32".
         tokenizer_sha256: Names the tokenizer that made the ids.
     """
-    partial = partial_name(file)
-    with h5py.File(partial, "w") as shard:
-        dataset = shard.create_dataset(DATASET, shape, dtype, track_times=False)
-        shard.attrs[TOKENIZER_ATTRIBUTE] = tokenizer_sha256
-        shard.attrs["sequence_length"] = shape[1]
-        first = 0
-        for chunk in chunks:
-            dataset[first : first + len(chunk)] = chunk
-            first += len(chunk)
-    assert first == shape[0], f"{first} sequences instead of {shape[0]}"
-    replace(partial, file)
+    if not file.exists():
+        partial = partial_name(file)
+        with h5py.File(partial, "w") as shard:
+            dataset = shard.create_dataset(DATASET, shape, dtype, track_times=False)
+            shard.attrs[TOKENIZER_ATTRIBUTE] = tokenizer_sha256
+            shard.attrs["sequence_length"] = shape[1]
+            first = 0
+            for chunk in chunks:
+                dataset[first : first + len(chunk)] = chunk
+                first += len(chunk)
+        assert first == shape[0], f"{first} sequences instead of {shape[0]}"
+        replace(partial, file)
     return ShardRecord(
         file=file.name, rows=shape[0], bytes=file.stat().st_size, sha256=sha256_of(file)
     )
 
 
-def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> ShardHeader:
-    """Check one file against the manifest, without its sequences, and return its header.
+def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> int:
+    """Check one file against the manifest, without its sequences, and return where they begin.
 
     Raises:
         ShardError: The file is missing, cut short, damaged, or holds other sequences.
@@ -179,29 +166,20 @@ def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> ShardHea
         raise ShardError(f"{file}: no such file; {REPAIR}")
     if (size := file.stat().st_size) != record.bytes:
         raise ShardError(f"{file}: {size} bytes instead of {record.bytes}; {REPAIR}")
-    header = read_header(file)
-    expected = (record.rows, manifest.sequence_length)
-    if header.offset is None or header.shape != expected or header.dtype != manifest.dtype:
-        raise ShardError(
-            f"{file}: holds {header.dtype} {header.shape} instead of contiguous "
-            f"{manifest.dtype} {expected}; {REPAIR}"
-        )
-    needed = header.offset + math.prod(expected) * np.dtype(header.dtype).itemsize
-    if needed > size:
-        raise ShardError(f"{file}: {size} bytes, but its sequences end at {needed}; {REPAIR}")
-    return header
-
-
-def read_header(file: Path) -> ShardHeader:
-    """Return the header of an HDF5 file.
-
-    Raises:
-        ShardError: It is not a shard.
-    """
     try:
         with h5py.File(file) as shard:
             dataset = shard[DATASET]
-            return ShardHeader(dataset.id.get_offset(), dataset.shape or (), str(dataset.dtype))
+            offset: int | None = dataset.id.get_offset()  # None: not contiguous
+            shape, dtype = dataset.shape, str(dataset.dtype)
     except HDF5_DAMAGE as error:
         reason = plain(str(error.args[0]) if error.args else type(error).__name__)
         raise ShardError(f"{file}: not a readable shard ({reason}); {REPAIR}") from error
+    expected = (record.rows, manifest.sequence_length)
+    if offset is None or (shape, dtype) != (expected, manifest.dtype):
+        raise ShardError(
+            f"{file}: holds {dtype} {shape} instead of contiguous {manifest.dtype} {expected}; "
+            f"{REPAIR}"
+        )
+    if (needed := offset + math.prod(expected) * np.dtype(dtype).itemsize) > size:
+        raise ShardError(f"{file}: {size} bytes, but its sequences end at {needed}; {REPAIR}")
+    return offset

@@ -6,19 +6,25 @@ This file imports no HDF5 and no tokenizer, so every room may use its names and 
 import hashlib
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from data_prep.files.atomic import save_text
 from data_prep.files.errors import UserError
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
-from data_prep.files.strict_json import JsonError, json_in
 
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
-VERSION = 2
 
 REBUILD = "build the folder again"
 REPAIR = f"{shell_command('data', 'repair')} restores it from the text"
@@ -94,6 +100,14 @@ class SplitRecord(_Record):
     rows_dropped: int = Field(ge=0)
     shards: tuple[ShardRecord, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _counts_agree(self) -> Self:
+        """Refuse what contradicts itself: the place of a sequence is computed from the counts."""
+        rows = [record.rows for record in self.shards]
+        if rows != [self.rows_per_shard] * len(rows) or sum(rows) != self.rows:
+            raise ValueError("the sequence counts contradict each other")
+        return self
+
 
 class Manifest(_Record):
     """The content of a shard folder. It holds no time, so that equal input gives equal bytes."""
@@ -109,6 +123,15 @@ class Manifest(_Record):
     licence: str
     cleaning: dict[str, int] = {}  # counts of what reading and cleaning changed or left out
     history: tuple[str, ...] = ()  # what was done to the sequences after they were built
+
+    @field_validator("splits")
+    @classmethod
+    def _can_be_trained_on(
+        cls, splits: dict[SplitName, SplitRecord]
+    ) -> dict[SplitName, SplitRecord]:
+        if "train" not in splits:
+            raise ValueError("names no training sequences")
+        return splits
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -126,25 +149,20 @@ def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a shard folder.
 
     Raises:
-        ShardError: It is missing, not JSON, of another version or format, or incomplete.
+        ShardError: It is missing, not JSON, of another version or format, or contradicts itself.
     """
     file = folder / MANIFEST_FILE
     try:
-        content = file.read_bytes()
+        return Manifest.model_validate_json(file.read_bytes())
     except OSError as error:
         raise ShardError(
             f"{file}: {(error.strerror or str(error)).lower()}; build the shards with "
             f"{shell_command('data', 'build')}, or name a folder that holds them"
         ) from error
-    try:
-        _check_version(file, json_in(content))
-        return Manifest.model_validate_json(content)
-    except JsonError as error:
-        raise ShardError(f"{file}: not JSON ({error}); {REBUILD}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = plain(".".join(map(str, first["loc"])))
-        message = first["msg"].removeprefix("Value error, ")
+        place = plain(".".join(map(str, first["loc"])) or "JSON")
+        message = plain(first["msg"].removeprefix("Value error, "))
         raise ShardError(f"{file}: {place}: {message}; {REBUILD}") from error
 
 
@@ -159,33 +177,6 @@ def check_tokenizer(folder: Path, manifest: Manifest) -> None:
         raise ShardError(f"{file}: no such file; {REBUILD}")
     if sha256_of(file) != manifest.tokenizer.sha256:
         raise ShardError(f"{file}: not the tokenizer that made these shards; {REBUILD}")
-
-
-def check_counts(folder: Path, manifest: Manifest) -> None:
-    """Check that the counts agree: the place of a sequence is computed from them.
-
-    Raises:
-        ShardError: They do not, or there is nothing to train on.
-    """
-    file = folder / MANIFEST_FILE
-    if "train" not in manifest.splits:
-        raise ShardError(f"{file}: names no training sequences; {REBUILD}")
-    for name, split in manifest.splits.items():
-        rows = {record.rows for record in split.shards}
-        if rows != {split.rows_per_shard} or split.rows != split.rows_per_shard * len(split.shards):
-            raise ShardError(
-                f"{file}: the sequence counts of {name} contradict each other; {REPAIR}"
-            )
-
-
-def _check_version(file: Path, content: Any) -> None:
-    if not isinstance(content, dict) or content.get("format") != "tupelo-shards":
-        raise ShardError(f"{file}: not the manifest of a shard folder; name one, or {REBUILD}")
-    if (version := content.get("version")) != VERSION:
-        raise ShardError(
-            f"{file}: version {quoted(version)}, but this program reads version {VERSION}; use the "
-            f"program that wrote it, or {REBUILD}"
-        )
 
 
 def summary(manifest: Manifest) -> str:

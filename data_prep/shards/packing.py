@@ -1,4 +1,4 @@
-"""Pack a stream of token ids into full sequences without padding, and unpack them again.
+"""Pack a stream of token ids into full sequences without padding.
 
 Full sentences as in RoBERTa (Liu et al. 2019, section 4.2, FULL-SENTENCES): sentences follow each
 other in order, and sequences continue across documents with one separator between them. Differs
@@ -9,10 +9,9 @@ Sequence r depends on the tokens r * (S - 2) .. (r + 1) * (S - 2) - 1 alone, so 
 can be written in any order, by any number of processes.
 """
 
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,13 +87,12 @@ class SequenceFormat(NamedTuple):
     """The format of sequences: [CLS], S - 2 tokens, [SEP]."""
 
     sequence_length: int
-    dtype: IdType
     tokenizer: TokenizerRecord
 
-    @classmethod
-    def of(cls, tokenizer: TokenizerRecord, sequence_length: int) -> "SequenceFormat":
-        """Return the format with this tokenizer's ids, in the smallest type."""
-        return cls(sequence_length, id_type(tokenizer.vocabulary_size), tokenizer)
+    @property
+    def dtype(self) -> IdType:
+        """Return the smallest type that holds every id."""
+        return id_type(self.tokenizer.vocabulary_size)
 
     def packed(self, tokens: Tokens) -> Sequences:
         """Return tokens [n * (S - 2)] as sequences [n, S]."""
@@ -109,16 +107,16 @@ class SequenceFormat(NamedTuple):
 class ShardTask(NamedTuple):
     """One file of sequences to write."""
 
-    file: str
+    file: Path
     stream: TokenStream
     first: int  # number of its first sequence
     num_sequences: int
     format: SequenceFormat
 
-    def write(self, folder: Path) -> ShardRecord:
-        """Write the file, complete or not at all."""
+    def write(self) -> ShardRecord:
+        """Write the file, complete or not at all, unless it is there."""
         return write_shard(
-            folder / self.file,
+            self.file,
             self._sequences(),
             shape=(self.num_sequences, self.format.sequence_length),
             dtype=self.format.dtype,
@@ -136,88 +134,61 @@ class ShardTask(NamedTuple):
             )
 
 
-def shard_tasks(
-    name: SplitName, stream: TokenStream, form: SequenceFormat, *, longest: int
-) -> list[ShardTask]:
-    """Return the files of a split: of equal length, as few as files of `longest` sequences allow.
-
-    Tokens that do not fill a last sequence are left out, and so are the last sequences that would
-    make one file longer than the others. A stream shorter than a sequence gives no files.
-    """
-    num_sequences = stream.num_tokens // (form.sequence_length - 2)
-    num_shards = -(-num_sequences // longest)
-    length = num_sequences // max(1, num_shards)
-    return [
-        ShardTask(f"{name}-{n:05d}.h5", stream, n * length, length, form) for n in range(num_shards)
-    ]
-
-
-def split_record(tasks: list[ShardTask], shards: list[ShardRecord], **counts: Any) -> SplitRecord:
-    """Return the record of a split whose files are written.
-
-    Args:
-        tasks: Its files, one at least.
-        shards: Their records.
-        counts: `documents`, `words`, `sentences` and `tokens` of its text.
-    """
-    written = sum(task.num_sequences for task in tasks)
-    in_text = tasks[0].stream.num_tokens // (tasks[0].format.sequence_length - 2)
-    return SplitRecord(
-        **counts,
-        rows=written,
-        rows_per_shard=tasks[0].num_sequences,
-        rows_dropped=in_text - written,
-        shards=tuple(shards),
-    )
-
-
-def write_splits(
+def write_split(
     folder: Path,
-    documents: Iterable[tuple[SplitName, Tokens]],
+    name: SplitName,
+    stream: TokenStream,
     form: SequenceFormat,
     *,
     longest: int,
-) -> dict[SplitName, SplitRecord]:
-    """Pack documents that are ids already, and write the files of both splits.
+    counts: Mapping[str, int | None],
+    run: Callable[..., Iterable[ShardRecord]] = map,
+) -> SplitRecord:
+    """Write the files of a split that are missing, and describe it.
+
+    Files have equal lengths and are as few as `longest` sequences in each allow. Tokens that do not
+    fill a last sequence are left out, and so are the last sequences that would make one file longer
+    than the others.
 
     Args:
-        folder: The shard folder; it temporarily holds the token ids too.
-        documents: In order, each with the name of its split.
+        folder: The shard folder.
+        name: Of the split.
+        stream: Its tokens.
         form: Of the sequences.
         longest: Most sequences in one file.
+        counts: `documents`, `words`, `sentences` and `tokens` of its text.
+        run: Applies a function to each task, in order; `map`, or that of a pool of workers.
 
     Raises:
-        ShardError: A split does not fill a single sequence.
+        ShardError: The tokens do not fill a single sequence.
     """
-    scratch = folder / "tokens"
-    scratch.mkdir()
-    names: tuple[SplitName, ...] = ("train", "valid")
-    writers = {name: TokenWriter(scratch / name, form.tokenizer) for name in names}
-    for name, document in documents:
-        writers[name].append(document)
-    splits = {}
-    with progress_bar("write tokens", sum(w.tokens for w in writers.values()), "token") as bar:
-        for name, writer in writers.items():
-            tasks = shard_tasks(name, writer.close(), form, longest=longest)
-            if not tasks:
-                raise ShardError(
-                    f"the {name} split has {writer.tokens:,} tokens in {writer.documents:,} "
-                    f"documents, too few for one sequence of {form.sequence_length}; use more "
-                    "text, a shorter sequence_length or another share"
-                )
-            shards = []
-            for task in tasks:
-                shards.append(task.write(folder))
-                bar.update(task.num_sequences * (form.sequence_length - 2))
-            counts = {"documents": writer.documents, "tokens": writer.tokens}
-            splits[name] = split_record(tasks, shards, words=None, sentences=None, **counts)
-    shutil.rmtree(scratch)
-    return splits
-
-
-def unpack(sequences: Sequences) -> Tokens:
-    """Return the tokens [n * (S - 2)] that sequences [n, S] were cut from."""
-    return sequences[:, 1:-1].reshape(-1)
+    in_text = stream.num_tokens // (form.sequence_length - 2)
+    if not in_text:
+        raise ShardError(
+            f"the {name} split has {counts['tokens']:,} tokens in {counts['documents']:,} "
+            f"documents, too few for one sequence of {form.sequence_length}; use more text, a "
+            "shorter sequence_length or another valid_fraction"
+        )
+    num_shards = -(-in_text // longest)
+    length = in_text // num_shards
+    tasks = [
+        ShardTask(folder / f"{name}-{number:05d}.h5", stream, number * length, length, form)
+        for number in range(num_shards)
+    ]
+    shards = []
+    with progress_bar(f"{name} sequences", length * num_shards, "sequence") as bar:
+        for shard in run(ShardTask.write, tasks):
+            shards.append(shard)
+            bar.update(shard.rows)
+    return SplitRecord.model_validate(
+        {
+            **counts,
+            "rows": length * num_shards,
+            "rows_per_shard": length,
+            "rows_dropped": in_text - length * num_shards,
+            "shards": tuple(shards),
+        }
+    )
 
 
 def documents_of(pieces: Iterable[Tokens], sep_id: int) -> Iterator[Tokens]:

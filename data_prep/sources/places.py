@@ -2,11 +2,10 @@
 
 import os
 import re
-import shlex
 from pathlib import Path
 
 from data_prep.files.program import shell_command
-from data_prep.sources.source import CorpusError, DamagedFile, NotText
+from data_prep.sources.source import CorpusError, DamagedFile
 from data_prep.sources.streams import COMPRESSIONS, opened
 from data_prep.sources.wikiextractor import BEGINNING_OF_ARTICLE
 
@@ -20,31 +19,10 @@ KIND_OF_SUFFIX = {
     ".parquet": "parquet",
 }
 _EXTRACTED_NAME = re.compile(r"wiki_\d+")
-# In the names of its parts ("enwiki-...-pages-articles1.xml-p1p41242.bz2") and of its index.
-_NAME_OF_DUMP = "-pages-articles"
-
-_DUMP = (
-    "a Wikipedia dump; run WikiExtractor on it and give the folder of its output, or take the "
-    "articles from the Hub: --corpus hub:wikimedia/wikipedia:config=20231101.en"
+# Also in the names of parts of a dump of Wikipedia: "articles1.xml-p1p41242.bz2".
+_NO_TEXT = re.compile(
+    r"\.(pdf|docx|odt|epub|rtf|html?|xml|zip|tar|tgz|h5|hdf5)\b", flags=re.IGNORECASE
 )
-_BY_PANDOC = "extract its text: pandoc -t plain --wrap=none {file} -o {file}.txt"
-_TAR = "a tar archive; unpack it and name what is inside: tar -xf {file} -C FOLDER"
-_HDF5 = (
-    "an HDF5 file; export its text as JSON Lines (.jsonl); pre-training shards of other programs "
-    f"are converted by {shell_command('data', 'import')}"
-)
-# What files that are not plain text are, and how to get at their text.
-_NO_TEXT = {
-    ".pdf": "a PDF document; extract its text: pdftotext {file}",
-    ".docx": f"a Word document; {_BY_PANDOC}",
-    ".odt": f"an OpenDocument file; {_BY_PANDOC}",
-    ".epub": f"an EPUB book; {_BY_PANDOC}",
-    ".rtf": f"an RTF document; {_BY_PANDOC}",
-    **dict.fromkeys((".html", ".htm"), f"an HTML page; {_BY_PANDOC}"),
-    ".xml": "an XML file; extract its text, or read its lines as they are: text:{file}",
-    ".zip": "a ZIP archive; unpack it and name what is inside: unzip {file} -d FOLDER",
-    **{".tar": _TAR, ".tgz": _TAR, ".h5": _HDF5, ".hdf5": _HDF5},
-}
 
 
 def is_path(place: str) -> bool:
@@ -91,7 +69,7 @@ def kind_of(file: Path) -> str | None:
     stem = file.stem if file.suffix in COMPRESSIONS else file.name
     if _EXTRACTED_NAME.fullmatch(stem):
         return "jsonl" if _beginning_of(file).startswith(b"{") else "wikiextractor"
-    return None if _NAME_OF_DUMP in stem else KIND_OF_SUFFIX.get(Path(stem).suffix.lower())
+    return KIND_OF_SUFFIX.get(Path(stem).suffix.lower())
 
 
 def kind_of_text(files: tuple[Path, ...]) -> str:
@@ -104,12 +82,14 @@ def refuse_name(file: Path) -> None:
     """Refuse a file whose name says that it is not plain text.
 
     Raises:
-        NotText: It is not.
+        CorpusError: It is not.
     """
-    stem = file.stem if file.suffix in COMPRESSIONS else file.name
-    known = _DUMP if _NAME_OF_DUMP in stem else _NO_TEXT.get(Path(stem).suffix.lower())
-    if known:
-        raise NotText(f"{file}: {known.format(file=shlex.quote(str(file)))}")
+    if _NO_TEXT.search(file.name):
+        raise CorpusError(
+            f"{file}: not plain text; extract its text, for example with pdftotext, pandoc -t "
+            "plain, unzip, tar -xf or WikiExtractor, and give that; HDF5 shards of other programs: "
+            f"{shell_command('data', 'import')}; to read it as it is: text:{file}"
+        )
 
 
 def _beginning_of(file: Path) -> bytes:

@@ -1,7 +1,6 @@
 """The interface of a source of documents, and the base class of sources made of files.
 
-One process reads and many work: `read` streams documents and does as little as possible;
-`paragraphs` is called in any process.
+One process reads and decodes the files, `read`; workers do the rest, from `paragraphs` on.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +18,7 @@ class CorpusError(UserError):
 
 
 class NotText(CorpusError):
-    """A file is of another type than text, as its first bytes or its name show."""
+    """A file is not text, as its first bytes show."""
 
 
 class Position(NamedTuple):

@@ -4,7 +4,6 @@ import bz2
 import gzip
 import io
 import lzma
-import shlex
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import zstandard
 
-from data_prep.sources.source import CorpusError, DamagedFile, NotText
+from data_prep.sources.source import DamagedFile, NotText
 
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 BLOCK_BYTES = 1 << 20
@@ -26,13 +25,6 @@ ZSTD_LARGEST_WINDOW = 1 << 31  # `zstd --long=31`, used for some very large dump
 DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError)
 
 _UTF8_MARK = b"\xef\xbb\xbf"
-# Byte-order marks of other encodings; the first two begin with one of the others.
-_ENCODINGS = {
-    b"\xff\xfe\x00\x00": "UTF-32",
-    b"\x00\x00\xfe\xff": "UTF-32",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
 _FEWEST_CONTROLS = 4  # fewer may be stray
 # A larger share of control characters is no text; in random bytes it is 10 %. Terminals write
 # escapes, and old manual pages backspaces.
@@ -71,19 +63,15 @@ def opened_text(file: Path) -> Iterator[OpenFile]:
     Raises:
         DamagedFile: It cannot be opened, or the block cannot read it to its end.
         NotText: Its first bytes are not those of text.
-        CorpusError: It is UTF-16 or UTF-32.
     """
     with opened(file) as found:
         beginning = found.content.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]
-        for mark, name in _ENCODINGS.items():
-            if beginning.startswith(mark):
-                raise CorpusError(f"{file}: is {name}, not UTF-8; {conversion(file, name)}")
         num_controls = len(beginning) - len(beginning.translate(None, _CONTROLS))
         if num_controls > max(_FEWEST_CONTROLS, _MOST_CONTROLS * len(beginning)):
             raise NotText(
-                f"{file}: binary data or UTF-16, not text ({num_controls:,} of its first "
-                f"{len(beginning):,} bytes are control characters); leave it out, or convert it; "
-                "to leave such files out: --data.damaged_files skip"
+                f"{file}: binary data or UTF-16, not text in UTF-8 ({num_controls:,} of its first "
+                f"{len(beginning):,} bytes are control characters); convert it with iconv, or "
+                "leave such files out: --data.damaged_files skip"
             )
         if beginning.startswith(_UTF8_MARK):
             found.content.read(len(_UTF8_MARK))
@@ -102,15 +90,6 @@ def numbered_lines(stream: Any) -> Iterator[tuple[int, bytes]]:
             yield number, line
     except DAMAGE as error:
         raise DamagedFile(number, error) from error
-
-
-def conversion(file: str | Path, encoding: str) -> str:
-    """Return what to do about an encoding; a compressed file is unpacked first."""
-    place = Path(file)
-    place = place.with_suffix("") if place.suffix in COMPRESSIONS else place
-    to = place.with_name(f"{place.stem}.utf8{place.suffix}")
-    names = f"{shlex.quote(str(place))} > {shlex.quote(str(to))}"
-    return f"convert it: iconv -f {encoding} -t UTF-8 {names}"
 
 
 class _ZstandardFrames(io.RawIOBase):

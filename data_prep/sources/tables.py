@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from data_prep.files.extras import require
 from data_prep.files.quoting import is_unicode
@@ -128,38 +127,16 @@ class ParquetFiles(FileSource):
         try:
             size = file.stat().st_size
             with parquet.ParquetFile(file, pre_buffer=False) as table:
-                self._check_column(table.schema_arrow, file)
+                if self.column not in table.schema_arrow.names:
+                    raise no_column(file, self.column, table.schema_arrow.names)
+                rows = max(1, table.metadata.num_rows)
                 for batch in table.iter_batches(
                     ROWS_PER_BATCH, columns=[self.column], use_threads=False
                 ):
-                    column = batch.column(0)
-                    if pyarrow.types.is_dictionary(column.type):
-                        column = column.dictionary_decode()
-                    # As bytes: a text that is not UTF-8 must not stop the whole file.
-                    for content in column.cast(pyarrow.large_binary()).to_pylist():
+                    for text in batch.column(0).to_pylist():
                         row += 1
-                        if content is None:
-                            yield Skipped(str(file), row, "the text is null")
-                            continue
                         # A share of the size: the columns of a row are spread over the file.
-                        read_bytes = size * row // max(row, table.metadata.num_rows)
-                        try:
-                            yield document_of(content.decode(), file, row, read_bytes)
-                        except UnicodeDecodeError:
-                            yield document_of(None, file, row, read_bytes, INVALID_UTF8)
-        except (pyarrow.ArrowException, OSError) as error:
+                        document = document_of(text, file, row, size * row // rows)
+                        yield document.skipped[0] if text is None else document
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DamagedFile(row, error) from error
-
-    def _check_column(self, schema: Any, file: Path) -> None:
-        from pyarrow import types
-
-        if self.column not in schema.names:
-            raise no_column(file, self.column, schema.names)
-        kind = schema.field(self.column).type
-        if types.is_dictionary(kind):
-            kind = kind.value_type
-        if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
-            raise CorpusError(
-                f"{file}: column {self.column!r} holds {kind}, not text; name another one: "
-                "column=NAME"
-            )

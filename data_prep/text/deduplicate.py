@@ -20,9 +20,9 @@ LARGEST_NUM_BUCKETS = 4096
 _RECORD = np.dtype([("high", np.uint64), ("low", np.uint64), ("place", np.uint64)])
 
 
-def hashes_of(texts: Iterable[str]) -> Hashes:
+def hashes_of(texts: Iterable[bytes]) -> Hashes:
     """Return the hash of each text [n, 2]."""
-    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    digests = b"".join(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
 

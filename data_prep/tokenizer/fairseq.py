@@ -42,7 +42,7 @@ def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> Fairse
     for number, symbol in enumerate(_symbols(dictionary, num_rows)):
         is_whole = symbol in (*FIRST, MASK) or symbol.endswith(CONTINUES)
         pieces[symbol.removesuffix(CONTINUES) if is_whole else symbol + ENDS] = number
-    merges = _merges(codes)
+    merges = [(left, right) for left, right, _ in _lines(codes, parts=3)]
     unknown = 0
     for left, right in merges:
         for piece in (left, right, left + right):
@@ -64,12 +64,7 @@ def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> Fairse
 
 def _symbols(dictionary: Path, num_rows: int) -> list[str]:
     """Return the symbol of each row of the model."""
-    entries = [line.rpartition(" ")[0] for line in _lines(dictionary)]
-    if "" in entries:
-        raise TokenizerError(
-            f"{dictionary}: line {entries.index('') + 1} is not an entry and its count; give the "
-            "dict.txt of the model"
-        )
+    entries = [entry for entry, _ in _lines(dictionary, parts=2)]
     for first in (FIRST + ADDED, FIRST):
         if len(first) + len(entries) + 1 == num_rows:
             return [*first, *entries, MASK]
@@ -81,23 +76,17 @@ def _symbols(dictionary: Path, num_rows: int) -> list[str]:
     )
 
 
-def _merges(codes: Path) -> list[tuple[str, str]]:
-    merges = []
-    for number, line in enumerate(_lines(codes), start=1):
-        parts = line.split(" ")
-        if len(parts) != 3 or not all(parts):
-            raise TokenizerError(
-                f"{codes}: line {number} is not two pieces and a count; give the codes that "
-                "fastBPE learned"
-            )
-        merges.append((parts[0], parts[1]))
-    return merges
-
-
-def _lines(file: Path) -> list[str]:
+def _lines(file: Path, *, parts: int) -> list[list[str]]:
+    """Return the parts of each line, separated by spaces, the last of them a count."""
     try:
-        return file.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    except OSError as error:
-        raise TokenizerError(f"{file}: cannot be read ({error.strerror or error})") from error
-    except UnicodeDecodeError as error:
-        raise TokenizerError(f"{file}: not valid UTF-8 ({error.reason})") from error
+        lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"{file}: cannot be read ({error})") from error
+    found = [line.rsplit(" ", parts - 1) for line in lines]
+    for number, each in enumerate(found, start=1):
+        if len(each) != parts or not all(each):
+            raise TokenizerError(
+                f"{file}: line {number} does not hold {parts} words, the last of them a count; "
+                "give the dict.txt of the model and the codes that fastBPE learned"
+            )
+    return found

@@ -29,12 +29,14 @@ def load_tokenizer(place: str) -> Tokenizer:
     Raises:
         TokenizerError: It does not exist or cannot be read, or the Hub cannot be reached.
     """
-    path = Path(place)
-    file = _file_in(path) if path.is_dir() else path
+    file = path = Path(place)
+    if path.is_dir():
+        files = [path / name for name in (TOKENIZER_FILE, VOCABULARY_FILE)]
+        file = next(filter(Path.is_file, files), path)
     if file.is_file():
         tokenizer = _from_vocabulary(file) if file.suffix == ".txt" else read_tokenizer(file)
-    elif path.suffix in FILE_SUFFIXES or path.is_absolute() or place.startswith("."):
-        raise TokenizerError(f"{place}: no such file; {CHOICES}")
+    elif path.is_dir() or path.suffix in FILE_SUFFIXES or place.startswith((".", "/")):
+        raise TokenizerError(f"{place}: no tokenizer there; {CHOICES}")
     else:
         tokenizer = _from_hub(place)
     tokenizer.no_truncation()
@@ -44,11 +46,11 @@ def load_tokenizer(place: str) -> Tokenizer:
 
 def special_names_beside(place: str) -> SpecialNames:
     """Return the names of special tokens in the configuration files beside a tokenizer."""
+    if not Path(place).exists():
+        return {}
     folder = Path(place) if Path(place).is_dir() else Path(place).parent
     names: SpecialNames = {}
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        if not Path(place).exists() or not (folder / file).is_file():
-            continue
         content = _json_in(folder / file)
         for role in get_args(SpecialToken):
             token = content.get(f"{role}_token")
@@ -56,15 +58,6 @@ def special_names_beside(place: str) -> SpecialNames:
             if isinstance(name, str):
                 names[role] = name
     return names
-
-
-def _file_in(folder: Path) -> Path:
-    for name in (TOKENIZER_FILE, VOCABULARY_FILE):
-        if (folder / name).is_file():
-            return folder / name
-    raise TokenizerError(
-        f"{folder}: holds neither {TOKENIZER_FILE} nor {VOCABULARY_FILE}; {CHOICES}"
-    )
 
 
 def _from_vocabulary(file: Path) -> Tokenizer:
@@ -79,8 +72,7 @@ def _from_vocabulary(file: Path) -> Tokenizer:
             f"{file}: not a vocabulary of BERT's kind, which lists every entry once, among them "
             f"{UNK} and {CLS}; {CHOICES}"
         )
-    configuration = file.with_name("tokenizer_config.json")
-    known = _json_in(configuration) if configuration.is_file() else {}
+    known = _json_in(file.with_name("tokenizer_config.json"))
     lowercase = known.get("do_lower_case")
     if lowercase is None:
         lowercase = not any(entry != entry.lower() for entry in entries if entry[:1] != "[")
@@ -97,33 +89,29 @@ def _from_vocabulary(file: Path) -> Tokenizer:
 
 def _from_hub(name: str) -> Tokenizer:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        return read_tokenizer(Path(hf_hub_download(name, TOKENIZER_FILE, local_files_only=True)))
-    except LocalEntryNotFoundError:
-        pass  # not downloaded before
-    except HFValidationError as error:
-        raise TokenizerError(f"{name}: neither a file nor a name on the Hub; {CHOICES}") from error
-    try:
-        connect_to_hub()
-        return read_tokenizer(Path(hf_hub_download(name, TOKENIZER_FILE)))
-    except (HfHubHTTPError, LocalEntryNotFoundError) as error:
-        reason = str(error).strip().splitlines()[0]
+        try:
+            file = hf_hub_download(name, TOKENIZER_FILE, local_files_only=True)
+        except LocalEntryNotFoundError:  # not downloaded before
+            connect_to_hub()
+            file = hf_hub_download(name, TOKENIZER_FILE)
+    except (OSError, HFValidationError) as error:  # those of HTTP are OSErrors too
+        reason = str(error).strip().partition("\n")[0]
         raise TokenizerError(
-            f"{name}: the Hugging Face Hub has no {TOKENIZER_FILE} for it ({reason}); check the "
-            "name, or download its files and give their folder"
+            f"{name}: no such file, and the Hugging Face Hub has no {TOKENIZER_FILE} of this name "
+            f"or cannot be reached ({reason}); {CHOICES}"
         ) from error
-    except OSError as error:
-        raise TokenizerError(
-            f"{name}: no such file, and the Hugging Face Hub cannot be reached ({error}); give a "
-            "downloaded tokenizer.json, or train one: wordpiece, bpe, byte-bpe"
-        ) from error
+    return read_tokenizer(Path(file))
 
 
 def _json_in(file: Path) -> dict[str, Any]:
+    """Return the object in a file, an empty one if there is no file."""
+    if not file.is_file():
+        return {}
     try:
-        content: dict[str, Any] = json_in(file.read_bytes())
+        content = json_in(file.read_bytes())
     except JsonError as error:
         raise TokenizerError(f"{file}: not valid JSON ({error}); repair or remove it") from error
     if not isinstance(content, dict):

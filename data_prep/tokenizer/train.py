@@ -1,5 +1,6 @@
 """Train a WordPiece or BPE tokenizer; the same text gives the same file, byte for byte."""
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -24,7 +25,6 @@ def train_tokenizer(
     kind: TokenizerKind,
     vocabulary_size: int,
     lowercase: bool,
-    alphabet: list[str],
     moses: bool = False,
 ) -> Tokenizer:
     """Train a tokenizer, special tokens as ids 0 to 4.
@@ -33,11 +33,10 @@ def train_tokenizer(
     encodes every text. `vocabulary_size` is an upper bound: a small corpus holds fewer pieces.
 
     Args:
-        sentences: Training text.
+        sentences: Training text, iterated over twice.
         kind: The algorithm.
         vocabulary_size: Number of tokens, special ones included.
         lowercase: Whether to lowercase and to strip accents.
-        alphabet: Characters that may be tokens, see `alphabet_of`; not for bytes.
         moses: Whether Moses has separated the words: then they end at spaces only.
 
     Raises:
@@ -48,6 +47,8 @@ def train_tokenizer(
         return _finished(_trained_on_bytes(sentences, vocabulary_size, lowercase=lowercase))
     ends = pre_tokenizers.WhitespaceSplit() if moses else pre_tokenizers.BertPreTokenizer()
     words = pre_tokenizers.Sequence([ends, pre_tokenizers.Split(Regex(CLAUSES), "isolated")])
+    counts = character_counts(sentences, lowercase=lowercase)
+    alphabet = alphabet_of(counts, vocabulary_size=vocabulary_size)
     learned = _learned_pieces(sentences, vocabulary_size, alphabet, words, lowercase=lowercase)
     model: models.Model = models.WordPiece(learned["vocab"], unk_token=UNK)
     if kind == "bpe":
@@ -77,7 +78,7 @@ def character_counts(sentences: Iterable[str], *, lowercase: bool) -> Counter[st
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     counts: Counter[str] = Counter()
     # The normalisation of a character does not depend on its neighbours.
-    for character, count in Counter("".join(sentences)).items():
+    for character, count in Counter(itertools.chain.from_iterable(sentences)).items():
         for mark in normalizer.normalize_str(character):
             counts[mark] += count
     return Counter({mark: count for mark, count in counts.items() if not mark.isspace()})

@@ -23,9 +23,9 @@ def random_text(num_documents):
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
-    """A text file of 300 documents: more than one batch, so that worker processes take part."""
+    """A text file of 120 documents."""
     file = tmp_path_factory.mktemp("corpus") / "text.txt"
-    file.write_text(random_text(300), encoding="utf-8")
+    file.write_text(random_text(120), encoding="utf-8")
     return file
 
 
@@ -36,14 +36,14 @@ def settings(corpus):
         sequence_length=16,
         vocabulary_size=300,
         valid_fraction=0.1,
-        rows_per_shard=200,
+        rows_per_shard=100,
     )
 
 
 @pytest.fixture
 def few(settings, corpus, tmp_path):
     """The settings of a build that takes a fraction of a second."""
-    (tmp_path / "text.txt").write_text("\n\n".join(corpus.read_text().split("\n\n")[:30]))
+    (tmp_path / "text.txt").write_text("\n\n".join(corpus.read_text().split("\n\n")[:16]))
     return settings.model_copy(update={"corpus": (str(tmp_path / "text.txt"),)})
 
 
@@ -52,5 +52,5 @@ def built(settings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built") / "shards"
     from data_prep.pipeline.build import build
 
-    build(settings, folder)
+    build(settings, folder, workers=2, segment_bytes=20_000)
     return folder

@@ -11,7 +11,7 @@ from data_prep.shards.manifest import (
     sha256_of,
     write_manifest,
 )
-from data_prep.shards.packing import SequenceFormat, TokenWriter, shard_tasks, split_record
+from data_prep.shards.packing import SequenceFormat, TokenWriter, write_split
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 SEP = SPECIAL["sep"]
@@ -58,7 +58,7 @@ def write_folder(
         vocabulary_size=tokenizer.get_vocab_size(),
         special_tokens=SPECIAL,
     )
-    form = SequenceFormat.of(record, sequence_length)
+    form = SequenceFormat(sequence_length, record)
     manifest = Manifest(
         sequence_length=sequence_length,
         dtype=form.dtype,
@@ -79,11 +79,11 @@ def _write_split(folder, name, documents, form, longest, counted):
     writer = TokenWriter(folder / "ids", form.tokenizer)
     for document in documents:
         writer.append(np.array(document))
-    tasks = shard_tasks(name, writer.close(), form, longest=longest)
-    shards = [task.write(folder) for task in tasks]
-    (folder / "ids").unlink()
     counts = {"documents": writer.documents, "tokens": writer.tokens}
-    return split_record(tasks, shards, words=counted, sentences=counted, **counts)
+    counts |= {"words": counted, "sentences": counted}
+    split = write_split(folder, name, writer.close(), form, longest=longest, counts=counts)
+    (folder / "ids").unlink()
+    return split
 
 
 def contents(folder):

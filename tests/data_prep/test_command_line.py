@@ -31,14 +31,10 @@ def asked(monkeypatch):
     def build(settings, folder, *, workers):
         calls.append((settings, folder, workers))
 
-    replace_build(monkeypatch, build)
-    return calls
-
-
-def replace_build(monkeypatch, build):
     module = types.ModuleType("data_prep.pipeline.build")
     module.build = build
     monkeypatch.setitem(sys.modules, "data_prep.pipeline.build", module)
+    return calls
 
 
 def run(*arguments):
@@ -69,12 +65,10 @@ def test_a_preset_gives_what_is_not_given(asked):
     [
         ("build --to x --data.sequence_length 3", "data.sequence_length='3': input should be"),
         ("build --to x --model.vocabulary_size 3", "model.vocabulary_size='3': input should be"),
-        ("split FOLDER --to x --data.valid_fraction 0.7", "data.valid_fraction='0.7': input sh"),
         ("show FOLDER --rows 0", "argument --rows: 0: not a whole number of at least 1"),
         ("build --to x --workers -1", "argument --workers: -1: not a whole number"),
         ("build --to x --vocabulary-size 9", "no --vocabulary-size; use --model.vocabulary_size"),
         ("build --to x --valid-fraction 0.1", "no --valid-fraction; use --data.valid_fraction"),
-        ("build --to x --no-lowercase", "no --no-lowercase; use --data.lowercase"),
         ("build --to x --data.min_letter_ratio 0.1", "no --data.min_letter_ratio; filter the text"),
         ("biuld", "no command 'biuld'; did you mean build?"),
     ],
@@ -82,16 +76,6 @@ def test_a_preset_gives_what_is_not_given(asked):
 def test_what_cannot_be_is_refused_with_what_to_write(asked, folder, words, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         run(*(folder if word == "FOLDER" else word for word in words.split()))
-
-
-def test_a_build_that_is_stopped_says_how_to_resume(monkeypatch, capsys, folder):
-    def build(*_, **__):
-        raise KeyboardInterrupt
-
-    replace_build(monkeypatch, build)
-    with pytest.raises(KeyboardInterrupt):
-        run("build", "--to", "x")
-    assert capsys.readouterr().err == "stopped; the same command resumes the build\n"
 
 
 def test_verify_summarises_a_sound_folder_or_exits_with_1(folder, capsys):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from data_prep.commands.show import shown_sequences
+from data_prep.commands.verify import verify
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError, read_manifest, sha256_of, write_manifest
 from data_prep.tokenizer.describe import TokenizerError
-from data_prep.tools.show import shown_sequences
-from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import random_documents, sequences_of, write_folder
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import check_message, few, result_or_clear_error

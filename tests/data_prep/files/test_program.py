@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.files.program import shell_command
+from data_prep.files.program import run_program, shell_command
 
 ROOT = Path(__file__).parents[3]
 WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # variables of libgomp
@@ -32,13 +32,8 @@ def test_a_command_is_short_where_the_environment_is_active(environment, monkeyp
     )
 
 
-def test_a_command_names_its_program_where_the_environment_is_not_active(environment, monkeypatch):
+def test_a_command_names_its_program_where_the_environment_is_not_active(environment):
     assert shell_command("train") == f"'{environment / 'tupelo'}' train"
-    monkeypatch.chdir(environment.parents[1])
-    assert shell_command("train") == "'my env/bin/tupelo' train"
-
-
-def test_a_command_is_a_module_where_no_program_is_installed(environment):
     (environment / "tupelo").unlink()
     assert shell_command("train") == f"'{environment / 'python'}' -m tupelo train"
 
@@ -63,20 +58,11 @@ def test_a_start_without_the_packages_is_one_line(package):
     assert run.stderr.startswith("error: the package pydantic is not installed for ")
 
 
-def test_threads_that_wait_leave_the_processor_to_other_programs():
-    inherited = {name: value for name, value in os.environ.items() if name not in WAITING}
-    program = """
-from data_prep.files.program import run_program
-def main(words):
-    import torch
-run_program(main)
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env={**inherited, "OMP_DISPLAY_ENV": "verbose"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "GOMP_SPINCOUNT = '10000'" in run.stderr
+def test_threads_that_wait_leave_the_processor_to_other_programs(monkeypatch):
+    """libgomp reads the variable when torch is imported, which is after this."""
+    for name in WAITING:
+        monkeypatch.setenv(name, "x")  # so that it is restored
+        monkeypatch.delenv(name)
+    with pytest.raises(SystemExit):
+        run_program(lambda _: os.environ["GOMP_SPINCOUNT"])
+    assert os.environ["GOMP_SPINCOUNT"] == "10000"

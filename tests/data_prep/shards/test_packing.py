@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 
 from data_prep.shards import packing
-from data_prep.shards.manifest import TokenizerRecord
+from data_prep.shards.manifest import ShardError, TokenizerRecord
 from data_prep.shards.packing import (
     SequenceFormat,
     TokenStream,
     TokenWriter,
     documents_of,
     id_type,
-    shard_tasks,
-    split_record,
-    unpack,
+    write_split,
 )
 
 CLS, SEP = 2, 3
@@ -23,6 +21,8 @@ TOKENIZER = TokenizerRecord(
     vocabulary_size=60_000,
     special_tokens={"pad": 0, "unk": 1, "cls": CLS, "sep": SEP, "mask": 4},
 )
+FORMAT = SequenceFormat(16, TOKENIZER)
+COUNTS = {"documents": 50, "words": 1, "sentences": 1, "tokens": 1}
 
 
 @pytest.fixture
@@ -50,25 +50,21 @@ def sequences_in(records, folder):
     return np.concatenate([each[-record.rows * 16 :].reshape(-1, 16) for each, record in stored])
 
 
-@pytest.mark.parametrize("tokens_per_group", [1, 100, 1 << 20])
-@pytest.mark.parametrize("longest", [7, 1000])
-def test_unpacking_gives_back_the_documents_with_separators(
+@pytest.mark.parametrize(("tokens_per_group", "longest"), [(1, 7), (100, 7), (1 << 20, 1000)])
+def test_sequences_are_the_documents_with_separators(
     documents, tokens_per_group, longest, tmp_path, monkeypatch
 ):
     stream, in_order = stream_of(documents, tmp_path)
     monkeypatch.setattr(packing, "TOKENS_PER_GROUP", tokens_per_group)
     expected = list(itertools.chain(*([*document.tolist(), SEP] for document in in_order)))[:-1]
     assert stream.num_tokens == len(expected)
-    tasks = shard_tasks("train", stream, SequenceFormat.of(TOKENIZER, 16), longest=longest)
-    records = [task.write(tmp_path) for task in tasks]
-    sequences = sequences_in(records, tmp_path)
+    split = write_split(tmp_path, "train", stream, FORMAT, longest=longest, counts=COUNTS)
+    sequences = sequences_in(split.shards, tmp_path)
     assert (sequences[:, 0] == CLS).all()
     assert (sequences[:, -1] == SEP).all()
-    assert unpack(sequences).tolist() == expected[: len(sequences) * 14]
-    split = split_record(tasks, records, documents=50, words=1, sentences=1, tokens=1)
-    assert len(expected) // 14 - len(sequences) == split.rows_dropped < len(tasks)
-    assert {record.rows for record in records} == {split.rows_per_shard}
-    assert len(tasks) == -(-(len(expected) // 14) // longest)
+    assert sequences[:, 1:-1].ravel().tolist() == expected[: len(sequences) * 14]
+    assert len(expected) // 14 - len(sequences) == split.rows_dropped < len(split.shards)
+    assert len(split.shards) == -(-(len(expected) // 14) // longest)
 
 
 @pytest.mark.parametrize("size", [1, 3, 10_000])
@@ -80,10 +76,11 @@ def test_documents_are_found_again_however_the_stream_is_cut(documents, tmp_path
     assert found == [document.tolist() for document in in_order]
 
 
-def test_too_few_tokens_give_no_file(tmp_path):
+def test_too_few_tokens_are_refused(tmp_path):
     stream, _ = stream_of([np.array([5, 6]), np.array([7])], tmp_path)
     for each in (stream, TokenStream((), "uint16")):
-        assert shard_tasks("train", each, SequenceFormat.of(TOKENIZER, 16), longest=9) == []
+        with pytest.raises(ShardError, match="the train split has 1 tokens in 50 documents, too"):
+            write_split(tmp_path, "train", each, FORMAT, longest=9, counts=COUNTS)
 
 
 def test_ids_are_stored_in_the_smallest_type_that_holds_them():

@@ -21,7 +21,7 @@ def places_of_repetitions(texts):
 def test_repetitions_are_those_that_a_set_finds(tmp_path, monkeypatch, hashes_per_bucket):
     monkeypatch.setattr(deduplicate, "HASHES_PER_BUCKET", hashes_per_bucket)
     generator = random.Random(0)
-    texts = [f"text {generator.randrange(300)}" for _ in range(1000)]
+    texts = [b"text %d" % generator.randrange(300) for _ in range(1000)]
     parts = (hashes_of(texts[first : first + 90]) for first in range(0, 1000, 90))
     found = np.concatenate(list(repetitions(parts, 1000, tmp_path / "scratch")))
     assert sorted(found.tolist()) == places_of_repetitions(texts)
@@ -30,6 +30,6 @@ def test_repetitions_are_those_that_a_set_finds(tmp_path, monkeypatch, hashes_pe
 
 def test_an_interrupted_search_leaves_nothing_that_the_next_one_counts(tmp_path):
     for _ in range(2):
-        next(repetitions(iter([hashes_of(["a", "b"])]), 2, tmp_path / "scratch"))
-    found = list(repetitions(iter([hashes_of(["a", "b", "a"])]), 3, tmp_path / "scratch"))
+        next(repetitions(iter([hashes_of([b"a", b"b"])]), 2, tmp_path / "scratch"))
+    found = list(repetitions(iter([hashes_of([b"a", b"b", b"a"])]), 3, tmp_path / "scratch"))
     assert np.concatenate(found).tolist() == [2]

@@ -25,7 +25,7 @@ def normalizer(language):
     return MosesPunctNormalizer(lang=language)
 
 
-@pytest.mark.parametrize("language", ["en", "zh", "xx"])
+@pytest.mark.parametrize("language", ["en", "xx"])
 @settings(max_examples=20, deadline=None)
 @given(
     sentence=st.one_of(

@@ -15,15 +15,8 @@ THAI = ["กรุงเทพมหานครเป็นเมืองห�
 
 def trained(kind, *, lowercase=True, size=80, moses=False, sentences=SENTENCES):
     size = size + 256 if kind == "byte-bpe" else size
-    counts = character_counts(sentences, lowercase=lowercase)
-    alphabet = alphabet_of(counts, vocabulary_size=size)
     return train_tokenizer(
-        sentences,
-        kind=kind,
-        vocabulary_size=size,
-        lowercase=lowercase,
-        alphabet=alphabet,
-        moses=moses,
+        sentences, kind=kind, vocabulary_size=size, lowercase=lowercase, moses=moses
     )
 
 

@@ -3,7 +3,7 @@
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from data_prep.tokenizer.describe import record_of
-from data_prep.tokenizer.train import alphabet_of, character_counts, train_tokenizer
+from data_prep.tokenizer.train import train_tokenizer
 from pretrain.convert.text_encoder import TextEncoder
 
 SENTENCES = [
@@ -14,13 +14,11 @@ SENTENCES = [
 
 
 def trained(kind, *, moses=None):
-    counts = character_counts(SENTENCES, lowercase=True)
     return train_tokenizer(
         SENTENCES,
         kind=kind,
         vocabulary_size=400,
         lowercase=True,
-        alphabet=alphabet_of(counts, vocabulary_size=400),
         moses=moses is not None,
     )
 

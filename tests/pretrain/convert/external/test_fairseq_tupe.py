@@ -197,8 +197,8 @@ def test_a_checkpoint_without_its_words_is_refused_with_what_to_do(tmp_path, mis
     ("entries", "codes", "complaint"),
     [
         (ENTRIES[:-1], CODES, "has 8 entries, .* make 13 or 16; the model has 17"),
-        ([*ENTRIES[:-1], ""], CODES, "line 9 is not an entry and its count"),
-        (ENTRIES, ["t h"], "line 1 is not two pieces and a count"),
+        ([*ENTRIES[:-1], ""], CODES, "line 9 does not hold 2 words, the last"),
+        (ENTRIES, ["t h"], "line 1 does not hold 3 words, the last"),
     ],
 )
 def test_words_of_another_model_are_refused(tmp_path, entries, codes, complaint):

@@ -4,10 +4,10 @@ import types
 
 import pytest
 
+from data_prep.commands.repair import repair
+from data_prep.commands.verify import verify
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import ShardError, read_manifest, write_manifest
-from data_prep.tools.repair import repair
-from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import contents, random_documents, write_folder
 
 
@@ -56,15 +56,6 @@ def test_damaged_and_missing_files_are_restored(folder, builder):
     assert after == before
     assert verify(folder) == []
     assert not folder.with_name("shards.rebuilt").exists()
-
-
-def test_contradicting_row_counts_are_corrected(folder, builder):
-    manifest = read_manifest(folder)
-    wrong = manifest.splits["train"].model_copy(update={"rows": 1, "rows_per_shard": 3})
-    splits = manifest.splits | {"train": wrong}
-    write_manifest(folder, manifest.model_copy(update={"splits": splits}))
-    assert repair(folder) == ["manifest.json"]
-    assert read_manifest(folder).splits == manifest.splits
 
 
 def test_nothing_is_built_where_nothing_is_broken(folder, builder):

@@ -3,9 +3,9 @@ import re
 import numpy as np
 import pytest
 
+from data_prep.commands.show import shown_sequences
 from data_prep.masking import IGNORED, mask_sequences
 from data_prep.shards.format import open_shards
-from data_prep.tools.show import shown_sequences
 from tests.data_prep.small_shards import (
     SPECIAL,
     WORDS,

@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from data_prep.commands.import_shards import ImportSettings, import_shards
+from data_prep.commands.verify import verify
+from data_prep.shards import external
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError
-from data_prep.tools import external_shards
-from data_prep.tools.import_shards import ImportSettings, import_shards
-from data_prep.tools.verify import verify
 from tests.data_prep.small_shards import (
     FIRST_WORD,
     SPECIAL,
@@ -141,7 +141,7 @@ WITHOUT_PAIRS = {"next_sentence_labels"}
 def test_the_text_of_each_layout_comes_back_exactly(
     tmp_path, tokenizer, write, leave_out, monkeypatch
 ):
-    monkeypatch.setattr(external_shards, "SAMPLES_PER_READ", 10)
+    monkeypatch.setattr(external, "SAMPLES_PER_READ", 10)
     arrays = masked(TEXTS).arrays(leave_out)
     assert (arrays["input_ids"] == MASK).any()
     write(tmp_path / "theirs.hdf5", arrays)

@@ -1,1 +1,0 @@
-"""Commands on finished shard folders: verify, repair, show, split, import."""
