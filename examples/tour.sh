@@ -80,7 +80,6 @@ look_at_runs() {
 
 fine_tune() {
   title "Fine-tuning"
-  run tupelo finetune tasks
   run tupelo finetune run runs/first --train reviews.csv --dev reviews.csv "${REVIEWS[@]}" \
     --regression
   run tupelo finetune table runs/first --to scores

@@ -1,10 +1,10 @@
 """A pre-trained encoder in use: texts to token ids, hidden states, vectors and guesses for [MASK].
 
-Letters of shapes: N texts, S tokens of the longest of them, D width of the model, L blocks.
+Letters of shapes: N texts, S tokens of the longest of them, D width of the model.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from finetune.training.batches import Batch, TokenRows, evaluation_batches
-from pretrain.analysis.subjects import states_of
 from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import Guess, fill_mask
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_network
@@ -107,25 +106,12 @@ class LoadedEncoder:
         Raises:
             ConfigError: as of `encode`.
         """
-        return self._padded(self._last_states, self._rows(texts, max_length), batch_size)
-
-    def hidden_states_by_layer(
-        self,
-        texts: str | Iterable[Text],
-        *,
-        max_length: int | None = None,
-        batch_size: int = BATCH_SIZE,
-    ) -> Tensor:
-        """Return the states of all layers, (L + 1)NSD, fp32 on the CPU; 0 at padding.
-
-        Entry 0 is the input of the first block, entry i the output of block i, entry L that of
-        `hidden_states`, after the last LayerNorm: as `output_hidden_states` in transformers.
-
-        Raises:
-            ConfigError: as of `encode`.
-        """
-        states_NLSD = self._padded(self._all_states, self._rows(texts, max_length), batch_size)
-        return states_NLSD.transpose(0, 1)
+        rows = self._rows(texts, max_length)
+        states_NSD = torch.zeros(len(rows), max(map(len, rows)), self.model_settings.width)
+        for numbers, _, found_NSD in self._states(rows, batch_size):
+            length = min(found_NSD.shape[1], states_NSD.shape[1])  # beyond it is padding
+            states_NSD[numbers, :length] = found_NSD[:, :length].cpu()
+        return states_NSD
 
     def embed(
         self,
@@ -151,11 +137,10 @@ class LoadedEncoder:
             raise ConfigError(f"pooling={pooling!r} does not exist; one of mean, cls")
         rows = self._rows(texts, max_length)
         vectors_ND = torch.empty(len(rows), self.model_settings.width)
-        for numbers, batch in self._batches(rows, batch_size):
-            states_NSD = self._last_states(batch)
+        for numbers, lengths_N, states_NSD in self._states(rows, batch_size):
             pooled_ND = states_NSD[:, 0]
             if pooling == "mean":
-                pooled_ND = (states_NSD * _is_token(batch)).sum(1) / batch.lengths_B[:, None]
+                pooled_ND = states_NSD.sum(1) / lengths_N[:, None]
             vectors_ND[numbers] = pooled_ND.cpu()
         return vectors_ND
 
@@ -182,7 +167,16 @@ class LoadedEncoder:
                 f"max_length={max_length} is not possible: the model has {most} positions; choose "
                 f"3 to {most}"
             )
-        pairs = [_as_pair(text, number) for number, text in enumerate(_as_list(texts))]
+        if isinstance(texts, tuple):
+            raise ConfigError(
+                f"texts is a tuple of {len(texts)}; give a list: [(first, second)] is one pair, "
+                "[first, second] are two texts"
+            )
+        given = [texts] if isinstance(texts, str) else texts
+        pairs = [each if isinstance(each, tuple) else (each,) for each in given]
+        for number, pair in enumerate(pairs):
+            if len(pair) not in (1, 2) or not all(isinstance(part, str) for part in pair):
+                raise ConfigError(f"texts[{number}] is {pair!r}; give a str, or a tuple of two")
         if not pairs:
             raise ConfigError("there are no texts; give at least one")
         rows = [self.text_encoder.ids(*pair) for pair in pairs]
@@ -197,64 +191,19 @@ class LoadedEncoder:
             rows[number] = self.text_encoder.ids(*pairs[number], max_length=longest)
         return rows
 
-    def _batches(self, rows: list[list[int]], size: int) -> Iterator[tuple[list[int], Batch]]:
-        """Return batches of rows of similar length on the device, with the numbers of the rows."""
+    def _states(
+        self, rows: list[list[int]], size: int
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Yield the numbers, lengths_N and states_NSD, 0 at padding, of rows of similar length."""
         if size < 1:
             raise ConfigError(f"batch_size={size} is not possible; choose 1 or more")
         token_rows = TokenRows(
             rows, pad=self.text_encoder.pad, longest=self.model_settings.max_sequence_length
         )
         for numbers in evaluation_batches(token_rows.lengths, size):
-            batch = token_rows.batch(numbers)
-            yield numbers.tolist(), Batch(*(part.to(self.device) for part in batch))
-
-    def _padded(
-        self, computed: Callable[[Batch], Tensor], rows: list[list[int]], size: int
-    ) -> Tensor:
-        """Return the states (of some layers) of all rows, padded with zeros to the longest."""
-        states = torch.empty(0)
-        longest = max(map(len, rows))
-        for numbers, batch in self._batches(rows, size):
-            found = computed(batch).cpu()
-            if not len(states):
-                states = torch.zeros(len(rows), *found.shape[1:-2], longest, found.shape[-1])
-            for number, row_states in zip(numbers, found, strict=True):
-                length = len(rows[number])
-                states[number, ..., :length, :] = row_states[..., :length, :]
-        return states
-
-    def _last_states(self, batch: Batch) -> Tensor:
-        """Return states_NSD of a batch."""
-        with evaluation_mode(self.model):
-            states_NSD: Tensor = self.model.encoder(batch.ids_BS, lengths_B=batch.lengths_B)
-            return states_NSD
-
-    def _all_states(self, batch: Batch) -> Tensor:
-        """Return states_NLSD of a batch, L from the input of the first block on."""
-        with states_of(self.model.encoder.blocks) as states:
-            last_NSD = self._last_states(batch)
-        return torch.stack([*states[:-1], last_NSD], dim=1)
-
-
-def _is_token(batch: Batch) -> Tensor:
-    """Return 1 at tokens and 0 at padding, NS1."""
-    places_S = torch.arange(batch.ids_BS.shape[1], device=batch.ids_BS.device)
-    return (places_S < batch.lengths_B[:, None]).unsqueeze(-1)
-
-
-def _as_list(texts: str | Iterable[Text]) -> list[Text]:
-    if isinstance(texts, str):
-        return [texts]
-    if isinstance(texts, tuple):
-        raise ConfigError(
-            f"texts is a tuple of {len(texts)}; give a list: [(first, second)] is one pair, "
-            "[first, second] are two texts"
-        )
-    return list(texts)
-
-
-def _as_pair(text: Text, number: int) -> tuple[str, ...]:
-    pair = text if isinstance(text, tuple) else (text,)
-    if len(pair) not in (1, 2) or not all(isinstance(part, str) for part in pair):
-        raise ConfigError(f"texts[{number}] is {text!r}; give a str, or a tuple of two")
-    return pair
+            batch = Batch(*(part.to(self.device) for part in token_rows.batch(numbers)))
+            with evaluation_mode(self.model):
+                states_NSD = self.model.encoder(batch.ids_BS, lengths_B=batch.lengths_B)
+            places_S = torch.arange(states_NSD.shape[1], device=self.device)
+            is_token_NS = places_S < batch.lengths_B[:, None]
+            yield numbers.tolist(), batch.lengths_B, states_NSD * is_token_NS[..., None]

@@ -5,7 +5,6 @@ from data_prep.command_line import Command
 COMMANDS = {
     name: Command(f"finetune.commands.{name}", summary)
     for name, summary in (
-        ("tasks", "list the tasks, and check their files"),
         ("run", "fine-tune encoders on tasks, over learning rates and seeds"),
         ("predict", "predict the labels of new texts with a fine-tuned model"),
         ("table", "make a table of results, with pictures"),

@@ -212,17 +212,12 @@ def read_protocol(arguments: argparse.Namespace) -> Protocol:
     protocol = load_protocol(arguments.protocol, changes)
     own = OwnTask.model_fields["name"].default if arguments.name is None else arguments.name
     known = list(known_tasks())
-    for setting, tasks in (
-        ("epochs_of", protocol.epochs_of),
-        ("both_orders", protocol.both_orders),
-    ):
-        for task in tasks:
-            # A protocol may serve several tasks of the user's own, each with a command for itself.
-            if task not in (*known, own) and (similar := nearest(task, known)):
-                raise ConfigError(
-                    f"protocol {arguments.protocol}: {setting} names {task!r}, which is not a task"
-                    f"{similar}"
-                )
+    for task in (*protocol.epochs_of, *protocol.both_orders):
+        # A protocol may serve several tasks of the user's own, each with a command for itself.
+        if task not in (*known, own) and (similar := nearest(task, known)):
+            raise ConfigError(
+                f"protocol {arguments.protocol} names {task!r}, which is not a task{similar}"
+            )
     return protocol
 
 

@@ -6,56 +6,39 @@ carry their code, as exports of pre-training do.
 
 config.json         its entry "tupelo_fine_tuned" is a `KeptRecord`
 model.safetensors   of a regression in the units of the labels: the last layer scales and shifts
-trained_output/     of a regression: the last layer as it was trained, not rounded by that
 README.md           the model card
 
-Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel`.
+Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel` as trained.
 """
 
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
 from data_prep.files.atomic import put_in_place, write_through
 from data_prep.files.program import shell_command
-from data_prep.shards.manifest import TOKENIZER_FILE
 from finetune.models.card import write_card
 from finetune.models.kept_record import FINE_TUNED, KeptConfiguration, KeptRecord, record_of
 from finetune.results.result import TrialResult, read_json
 from finetune.training.encoding import EncodedTask
 from finetune.training.model import ENCODER, HEAD, TaskModel
+from finetune.training.targets import Values
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.convert.exports.hf_format import (
-    CONFIG_FILE,
-    save_weights,
-    stored_text_encoder,
-    write_model,
-)
-from pretrain.convert.exports.hf_writer import write_tokenizer
+from pretrain.convert.exports.hf_format import CONFIG_FILE, read_folder, write_folder
 from pretrain.convert.pretrained import Pretrained
-from pretrain.convert.stock_models import from_stock
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.convert.weights import (
-    WEIGHTS_FILE,
-    check_weights,
-    in_fp32,
-    stored_weights,
-    weight_files,
-)
+from pretrain.convert.weights import WEIGHTS_FILE, check_weights
 
 MODEL_FOLDER = "model"  # in the folder of a trial
-OUTPUT_FOLDER = "trained_output"
 FORMER_RECORD_FILE = "fine_tuned.json"
 RECORD_FILES = (CONFIG_FILE, FORMER_RECORD_FILE)
 PARTIAL, REMOVED = ".partial", ".removed"
 MOST_NAMED = 10  # in a message
 REPEAT = "fine-tune again, or restore the folder from a copy"
-OUTPUT = {f"{HEAD}output.weight", f"{HEAD}output.bias"}
 
 
 class KeptModel(NamedTuple):
@@ -93,21 +76,18 @@ def save_model(
     partial.mkdir()
     record = record_of(model.settings, data, pretrained, result)
     weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    if isinstance(data.target, Values):
+        weights = _in_units_of_labels(weights, data.target.centre, data.target.spread)
     write_card(partial, record, weights, data.task, result)
-    if not record.labels:
-        trained = {name: weights[name] for name in OUTPUT}
-        (partial / OUTPUT_FOLDER).mkdir()
-        save_weights(partial / OUTPUT_FOLDER / WEIGHTS_FILE, trained)
-        weights |= _in_units_of_labels(trained, record)
-    write_model(partial, record.configuration(), weights, record.stock)
-    write_tokenizer(
+    write_folder(
         partial,
+        record.configuration(),
+        weights,
+        record.stock,
         pretrained.text_encoder,
         sequence_length=record.sequence_length,
-        with_token_types=record.stock is not None,
     )
-    for file in partial.rglob(WEIGHTS_FILE):
-        write_through(file)
+    write_through(partial / WEIGHTS_FILE)
     put_in_place(partial, folder)
 
 
@@ -175,40 +155,29 @@ def read_record(folder: Path) -> KeptRecord:
 
 
 def read_model(folder: Path) -> KeptModel:
-    """Read a fine-tuned model.
+    """Read a fine-tuned model, also one that transformers has trained further or saved again.
 
     Raises:
         ConfigError: a file is missing or damaged, or the files do not belong together.
         TokenizerError: the tokenizer is missing or damaged.
     """
-    record, place = read_record(folder), str(folder / WEIGHTS_FILE)
-    if not weight_files(folder):
-        raise ConfigError(f"{place} is missing; {REPEAT}")
-    stored, trained = stored_weights(folder), stored_weights(folder / OUTPUT_FOLDER)
-    is_former = (folder / FORMER_RECORD_FILE).is_file()
+    record, is_former = read_record(folder), (folder / FORMER_RECORD_FILE).is_file()
+    kind = None if is_former else record.stock
+    weights, text_encoder = read_folder(folder, record, kind, record.model.num_layers, fix=REPEAT)
     if is_former:
-        stored = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in stored.items()}
-    elif record.stock is not None:
-        stored = from_stock(stored, record.stock, record.model.num_layers, folder)
-    num_outputs = record.target.num_outputs
-    weights = in_fp32(stored)
-    scaled = _in_units_of_labels(trained, record) if trained.keys() == OUTPUT else {}
-    if scaled and all(torch.equal(tensor, weights[name]) for name, tensor in scaled.items()):
-        weights |= trained
-    elif not is_former:  # transformers has trained or saved it again: in units of the labels
-        record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
+        weights = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in weights.items()}
+    num_outputs, place = record.target.num_outputs, str(folder / WEIGHTS_FILE)
     check_weights(weights, lambda: TaskModel(record.model, num_outputs), place=place)
-    text_encoder = stored_text_encoder(
-        folder / TOKENIZER_FILE, record.tokenizer, record.vocabulary, fix=REPEAT
-    )
+    if is_former:
+        weights = _in_units_of_labels(weights, record.centre, record.spread)
     return KeptModel(record, weights, text_encoder)
 
 
-def _in_units_of_labels(trained: dict[str, Tensor], record: KeptRecord) -> dict[str, Tensor]:
-    return {
-        name: tensor * record.spread + (record.centre if name.endswith("bias") else 0.0)
-        for name, tensor in trained.items()
-    }
+def _in_units_of_labels(
+    weights: dict[str, Tensor], centre: float, spread: float
+) -> dict[str, Tensor]:
+    weight, bias = f"{HEAD}output.weight", f"{HEAD}output.bias"
+    return weights | {weight: weights[weight] * spread, bias: weights[bias] * spread + centre}
 
 
 def as_pretrained(folder: Path) -> Pretrained:

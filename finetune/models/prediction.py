@@ -3,7 +3,6 @@
 import csv
 import itertools
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
@@ -98,10 +97,8 @@ def write_predictions(
 def _rows(record: KeptRecord, outputs: NDArray[numpy.float64]) -> Iterator[list[str | float]]:
     """Yield the number of each text, or its label and probabilities, with the digits of fp32."""
     if not record.labels:
-        # Beside a mean such as a year, the digits that count are those of the spread.
-        decimals = DIGITS - 1 - math.floor(math.log10(record.spread))
         for value in outputs:
-            yield [round(float(value), decimals)]
+            yield [float(f"{value:.{DIGITS}g}")]
         return
     from scipy.special import softmax
 

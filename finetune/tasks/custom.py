@@ -21,8 +21,8 @@ from pretrain.config.settings import Section
 from pretrain.reports.words import counted
 
 HELD_OUT_SHARE = 0.1
-# Of fewer rows the standard error of an accuracy can be above 5 points: 0.5 / sqrt(100).
-FEW_ROWS = 100
+# Of the largest number of a regression: what its numbers must span, for which fp32 has 7 digits.
+SMALLEST_SPAN = 1e-5
 
 
 class OwnTask(Section):
@@ -73,17 +73,19 @@ def read_own(own: OwnTask) -> TaskData:
     columns = (*own.texts, own.label)
     rows = read_rows(own.train, columns)
     task, notes = _task_of(own, rows)
-    train, test = examples_of(task, rows, own.train), {}
+    train, test = examples_of(task, rows, own.train), dict[str, list[Example]]()
+    if own.regression:
+        _check_span(train, own)
     if own.test is not None:
         test["test"] = examples_of(
             task, read_rows(own.test, own.texts), own.test, is_labelled=False
         )
     if own.dev is None:
         train, development, note = hold_out(train, own.train)
+        notes.append(note)
     else:
         development = examples_of(task, read_rows(own.dev, columns), own.dev)
-        note = recurring_note(train, development, own.dev)
-    return TaskData(task, train, {"dev": development}, test, (*notes, *([note] if note else [])))
+    return TaskData(task, train, {"dev": development}, test, tuple(notes))
 
 
 def hold_out(examples: Sequence[Example], file: Path) -> tuple[list[Example], list[Example], str]:
@@ -100,8 +102,6 @@ def hold_out(examples: Sequence[Example], file: Path) -> tuple[list[Example], li
             "development file"
         )
     note = f"no development file: {len(held_out):,} of the {len(examples):,} rows are held out"
-    if len(held_out) < FEW_ROWS:
-        note += "; so few that small differences of scores are chance: give a larger one (--dev)"
     return kept, held_out, note
 
 
@@ -109,19 +109,6 @@ def is_held_out(texts: tuple[str, ...]) -> bool:
     """Return whether an example is held out if there is no development file."""
     digest = hashlib.sha256("\0".join(texts).encode()).digest()
     return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
-
-
-def recurring_note(train: Sequence[Example], development: Sequence[Example], file: Path) -> str:
-    """Return a remark if texts of the training rows recur in a development file."""
-    known = {example.texts for example in train}
-    recurring = [example for example in development if example.texts in known]
-    if not recurring:
-        return ""
-    return (
-        f"warning: {len(recurring):,} of the {len(development):,} rows of {file} have texts of "
-        f"training rows, such as row number {int(recurring[0].identity) + 1}: scores on them show "
-        "memory; remove these rows from one of the files"
-    )
 
 
 def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
@@ -134,12 +121,21 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
             "another column"
         )
     labels = () if own.regression else labels_of(words, where)
-    main: str | None = own.metric
-    note = ""
-    if main is None:
-        main, note = usual_metric(words) if labels else ("pearson", "")
+    main, notes = own.metric or "pearson", []
+    if own.metric is None and labels:
+        main, notes = usual_metric(words)
     elif main == "f1" and labels:
-        note = f"F1 is that of label {quoted(labels[-1])}"
+        notes = [f"F1 is that of label {quoted(labels[-1])}"]
     metrics = metrics_of(labels, main)
     task = Task(own.name, labels, metrics, own.texts, own.label, identity=None, file=own.train.name)
-    return task, [note] if note else []
+    return task, notes
+
+
+def _check_span(examples: Sequence[Example], own: OwnTask) -> None:
+    """Check that fp32 can tell the numbers of a regression apart, as it cannot seconds of 2026."""
+    numbers = [float(example.label) for example in examples if example.label is not None]
+    if max(numbers) - min(numbers) < SMALLEST_SPAN * max(map(abs, numbers)):
+        raise TaskError(
+            f"{own.train}: column {own.label!r} holds numbers from {min(numbers):g} to "
+            f"{max(numbers):g}, which fp32 cannot tell apart; subtract a number from all of them"
+        )

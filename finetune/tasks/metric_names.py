@@ -38,8 +38,8 @@ def metrics_of(labels: Sequence[str], main: str) -> tuple[str, ...]:
     return (main, *(metric for metric in metrics if metric != main))
 
 
-def usual_metric(words: Sequence[str]) -> tuple[str, str]:
-    """Return the main metric of a classification, and why where it is not accuracy.
+def usual_metric(words: Sequence[str]) -> tuple[MetricName, list[str]]:
+    """Return the main metric of a classification, and a remark where it is not accuracy.
 
     Args:
         words: the label of each training row; two labels or more.
@@ -47,8 +47,8 @@ def usual_metric(words: Sequence[str]) -> tuple[str, str]:
     ordered = Counter(words).most_common()
     (frequent, most), (rare, least) = ordered[0], ordered[-1]
     if most <= BALANCED_RATIO * least:
-        return "accuracy", ""
-    return "macro_f1", (
-        f"scored by macro F1: label {quoted(frequent)} is {most / least:.3g} times as frequent as "
-        f"{quoted(rare)} (imbalanced: more than {BALANCED_RATIO:g} times); --metric chooses another"
-    )
+        return "accuracy", []
+    return "macro_f1", [
+        f"scored by macro F1, as label {quoted(frequent)} is {most / least:.3g} times as frequent "
+        f"as {quoted(rare)}; --metric chooses another"
+    ]

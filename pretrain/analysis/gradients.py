@@ -68,7 +68,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the gradients of each run at each of its steps."""
     measured = measured_at_steps("gradients", subjects, measure_gradients)
     caption = CAPTION.format(runs=in_words(subjects, "{0.norm} norm"))
-    weights, states, shown = list[Record](), list[Record](), list[Record]()
+    weights, states = list[Record](), list[Record]()
     for run, steps in measured.items():
         for step, found in steps.items():
             place = {"run": run, "step": step}
@@ -90,17 +90,10 @@ def findings(subjects: Sequence[Subject]) -> Findings:
                 }
                 for layer in range(len(found.states))
             ]
-            first, last = found.weights[0], found.weights[-1]
-            if step in (min(steps), max(steps)):
-                ends = {"dE/dW first": first, "dE/dW last": last, "first/last": first / last}
-                of_x0 = {"dE/dx_0 / dE/dx_L": found.relative()[0], "cosine": found.cosines[0]}
-                shown.append({**place, **ends, **of_x0})
     return Findings(
-        shown=shown,
         tables={"weight_gradients": weights, "state_gradients": states},
         figures={"gradients": draw_gradients(measured, caption)},
         captions=[caption],
-        curves={"weight_gradient_norm_nats": "weight_gradients"},
     )
 
 

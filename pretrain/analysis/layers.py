@@ -92,32 +92,21 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the changes of each block of each run at each of its steps."""
     measured = measured_at_steps("layers", subjects, measure_layers)
     caption = CAPTION.format(runs=in_words(subjects, "{0.norm} norm"))
-    table, shown = list[Record](), list[Record]()
+    table = list[Record]()
     for run, steps in measured.items():
         for step, changes in steps.items():
             for block, change in enumerate(changes, 1):
-                place, mean = {"run": run, "step": step, "block": block}, change.mean
+                place = {"run": run, "step": step, "block": block}
                 sizes = {"distance": change.distance, "distance_times_input": change.relative}
                 ends = (
                     {} if change.to_last is None else change.to_last.columns("mean_ratio_to_last")
                 )
-                means = mean.columns("branch_mean_ratio") | ends
+                means = change.mean.columns("branch_mean_ratio") | ends
                 table.append({**place, **sizes, "cosine": change.cosine, **means})
-                if step == max(steps):
-                    interval = f"{mean.low:.3f} to {mean.high:.3f}"
-                    pair = {"distance": change.distance, "cosine": change.cosine}
-                    of_mean = {"mean of f_RT": mean.ratio, "95 %": interval}
-                    shown.append({**place, **pair, **of_mean, "if zero": mean.zero_mean})
     return Findings(
-        shown=shown,
         tables={"layers": table},
         figures={"layers": draw_layers(measured, caption)},
         captions=[caption],
-        curves={
-            "distance": "distance_of_output_and_input",
-            "cosine": "cosine_of_output_and_input",
-            "branch_mean_ratio": "mean_of_branch",
-        },
     )
 
 

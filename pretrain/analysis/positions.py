@@ -54,10 +54,6 @@ HEIGHT_OF_ROW = {2: 4.2, 3: 3.0, 4: 2.5}  # inches, by the number of columns
 HEIGHT_OF_BAR = 0.6
 SHOWN_SHARE = 99.0  # percent of the numbers within the scale of the colours
 SMALLEST_SHOWN = 1e-9  # of the largest singular value: what is smaller is rounding
-SHOWN = (
-    *("run", "head", "pattern", "before", "after", "near_times_uniform"),
-    *("cls_column_mean", "words_mean", "rank_v", "rank_p_term", "rank_b"),
-)
 
 
 class HeadPattern(NamedTuple):
@@ -126,9 +122,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
         )
         figures[f"positions_{name}"] = draw_positions(heads, captions[-1])
     tables |= {"heads": rows, "singular_values": singular}
-    return Findings(
-        [{name: row[name] for name in SHOWN} for row in rows], tables, figures, captions
-    )
+    return Findings(tables, figures, captions)
 
 
 def _heads(subject: Subject) -> list[Head]:

@@ -135,16 +135,6 @@ def measured_at_steps(
     return found
 
 
-def few_checkpoints(subjects: Sequence[Subject]) -> list[str]:
-    """Return a note for each run that keeps one checkpoint only, where all were asked for."""
-    return [
-        f"{subject.folder} keeps one checkpoint, of step {subject.steps[-1]:,}; a run with "
-        "--checkpoint.keep_last none keeps all"
-        for subject in subjects
-        if len(checkpoints_of(subject.folder)) == 1
-    ]
-
-
 def num_predictions(batches: Sequence[MaskedBatch]) -> int:
     """Return the number of predicted tokens of all batches."""
     return sum(batch.num_predictions() for batch in batches)

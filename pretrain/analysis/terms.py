@@ -24,7 +24,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 from torch import Tensor, nn
 
-from pretrain.analysis.findings import Findings, Record
+from pretrain.analysis.findings import Findings
 from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     SMALL,
@@ -66,26 +66,6 @@ class Parts(NamedTuple):
     constant: Tensor
 
 
-class HeadTerms(NamedTuple):
-    """The terms of a head, in the order of TERMS; `relative` is 0 without b_{j-i}.
-
-    Attributes:
-        variances: over keys, mean over rows and queries, in squared units of a score.
-        with_sum: covariances with the sum of all terms, which add up to its variance.
-    """
-
-    variances: list[float]
-    with_sum: list[float]
-
-    def shares(self) -> list[float]:
-        """Return the variances as shares of their sum."""
-        return [one / sum(self.variances) for one in self.variances]
-
-    def shares_of_sum(self) -> list[float]:
-        """Return the covariances as shares of the variance of the sum; they can be negative."""
-        return [one / sum(self.with_sum) for one in self.with_sum]
-
-
 def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the terms of each head of each run.
 
@@ -102,29 +82,26 @@ def findings(subjects: Sequence[Subject]) -> Findings:
             )
     measured = measured_at_steps("terms", subjects, measure_terms)
     caption = CAPTION.format(runs=in_words(subjects, "{0.positions}"))
-    table, shown = list[Record](), list[Record]()
-    for run, steps in measured.items():
-        for step, heads in steps.items():
-            for head, found in enumerate(heads, 1):
-                columns = {
-                    "term": TERMS,
-                    "variance_over_keys": found.variances,
-                    "share_of_variances": found.shares(),
-                    "share_of_score_variance": found.shares_of_sum(),
-                }
-                place = {"run": run, "step": step, "block": 1, "head": head}
-                rows = zip(*columns.values(), strict=True)
-                table += [{**place, **dict(zip(columns, row, strict=True))} for row in rows]
-                shares = zip(TERMS, found.shares(), strict=True)
-                texts = {term: f"{share:.1%}" for term, share in shares}
-                shown.append({"run": run, "head of block 1": head, **texts})
+    table = [
+        {
+            **{"run": run, "step": step, "block": 1, "head": head, "term": term},
+            **{"variance_over_keys": size, "share_of_variances": size / sum(sizes)},
+        }
+        for run, steps in measured.items()
+        for step, heads in steps.items()
+        for head, sizes in enumerate(heads, 1)
+        for term, size in zip(TERMS, sizes, strict=True)
+    ]
     newest = {run: heads for run, steps in measured.items() for heads in steps.values()}
-    return Findings(shown, {"terms": table}, {"terms": draw_terms(newest, caption)}, [caption])
+    return Findings({"terms": table}, {"terms": draw_terms(newest, caption)}, [caption])
 
 
 @torch.no_grad()
-def measure_terms(model: Objective, batches: Sequence[MaskedBatch]) -> list[HeadTerms]:
-    """Return the terms of each head of the first block.
+def measure_terms(model: Objective, batches: Sequence[MaskedBatch]) -> list[list[float]]:
+    """Return the variances of the terms of each head of the first block, in the order of TERMS.
+
+    They are those over keys, the mean over rows and queries, in squared units of a score;
+    "relative" is 0 without b_{j-i}.
 
     Args:
         model: in evaluation mode, with an encoding that adds positions to the words.
@@ -133,14 +110,16 @@ def measure_terms(model: Objective, batches: Sequence[MaskedBatch]) -> list[Head
     encoder = model.encoder
     first = encoder.blocks[0]
     assert isinstance(first, Block)
-    sums_N2T, rows = torch.zeros(()), 0
+    sums_NT, rows = torch.zeros(()), 0
     for batch in batches:
         ids_BS = encoder_inputs(model, batch)
         relative_NSS = encoder.positions.attention_bias(ids_BS.shape[1])
         terms = centred_terms(first.attention, first_parts(encoder, ids_BS), relative_NSS)
-        sums_N2T = sums_N2T + _products(terms).sum(0)
+        variances = [term.square().mean((-1, -2), dtype=torch.float64) for term in terms]
+        sums_NT = sums_NT + torch.stack(variances, -1).sum(0)
         rows += len(ids_BS)
-    return [HeadTerms(*head.tolist()) for head in (sums_N2T / rows).unbind()]
+    variances_NT: list[list[float]] = (sums_NT / rows).tolist()
+    return variances_NT
 
 
 def first_parts(encoder: Encoder, ids_BS: Tensor) -> Parts:
@@ -190,22 +169,15 @@ def centred_terms(attention: Attention, parts: Parts, relative_NSS: Tensor | Non
     return [*terms, relative.expand_as(terms[0])]
 
 
-def _products(terms: Sequence[Tensor]) -> Tensor:
-    """Return [B, N, 2, T]: variances of terms and covariances with their sum, mean over queries."""
-    whole = sum(terms)
-    variances = [term.square().mean((-1, -2), dtype=torch.float64) for term in terms]
-    with_sum = [(term * whole).mean((-1, -2), dtype=torch.float64) for term in terms]
-    return torch.stack([torch.stack(variances, -1), torch.stack(with_sum, -1)], -2)
-
-
-def draw_terms(measured: dict[str, list[HeadTerms]], caption: str) -> Figure:
+def draw_terms(measured: dict[str, list[list[float]]], caption: str) -> Figure:
     """Draw a panel per run: the shares of the terms in each head."""
     figure = empty_figure(caption, height=len(measured) * PANEL_HEIGHT + LEGEND)
     panels, used = rows_of_panels(figure, [1] * len(measured)), set[int]()
     for (run, heads), (axes,) in zip(measured.items(), panels, strict=True):
         set_up(axes, f"{run}: block 1", xlabel="head", ylabel="share of the variances")
         places, below = range(1, len(heads) + 1), [0.0] * len(heads)
-        for number, shares in enumerate(zip(*(head.shares() for head in heads), strict=True)):
+        shares_of_heads = [[size / sum(sizes) for size in sizes] for sizes in heads]
+        for number, shares in enumerate(zip(*shares_of_heads, strict=True)):
             axes.bar(places, shares, bottom=below, width=0.7, linewidth=0.6, **_style(number))
             below = [one + share for one, share in zip(below, shares, strict=True)]
             used |= {number} if any(shares) else set()

@@ -3,8 +3,8 @@
     tupelo analyse positions runs/tupe_r
     tupelo analyse gradients runs/post runs/pre --to gradients
 
-Writes PNG and CSV, and curves over training for TensorBoard. All numbers come from the model in
-evaluation mode, in fp32 on the CPU, on held-out sequences with fixed masks.
+Writes PNG and CSV. All numbers come from the model in evaluation mode, in fp32 on the CPU, on
+held-out sequences with fixed masks.
 """
 
 import argparse
@@ -41,14 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Analyse the runs, write the files, and print a short table."""
+    """Analyse the runs, and write the files."""
     name, analysis = arguments.name, _chosen(arguments)
     # Imported late: torch and Matplotlib take seconds.
-    from pretrain.analysis.findings import write_findings, written
-    from pretrain.analysis.subjects import Scope, few_checkpoints, read_subjects
+    from pretrain.analysis.findings import write_findings
+    from pretrain.analysis.subjects import Scope, read_subjects
     from pretrain.reports.report_folder import ReportFolder
-    from pretrain.reports.table import Table
-    from pretrain.reports.terminal import paragraph, terminal_width
 
     rows = ROWS if arguments.rows is None else arguments.rows
     scope = Scope(rows, arguments.shards, arguments.checkpoint, analysis.over_training)
@@ -58,12 +56,7 @@ def main(arguments: argparse.Namespace) -> None:
     folder.refuse_if_taken()
     found = importlib.import_module(analysis.module).findings(subjects)
     write_findings(found, folder)
-    width = terminal_width()
-    print(Table(name, written(found.shown)).as_text(width))
-    notes = few_checkpoints(subjects) if analysis.over_training else []
-    for note in notes:
-        print(f"\n{paragraph(note, width, first='note: ', rest='      ')}")
-    print(f"\nwritten: {to}")
+    print(f"written: {to}")
 
 
 def _chosen(arguments: argparse.Namespace) -> Analysis:

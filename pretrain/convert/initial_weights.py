@@ -10,7 +10,6 @@ import torch
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
-from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.describe import described_tokenizer
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import TokenizerKind
@@ -122,7 +121,12 @@ def _check_model(pretrained: Pretrained, settings: RunSettings) -> None:
     encoding = lookup(POSITION_ENCODINGS, settings.model.positions, setting="model.positions")
     unread = EncodingSettings.model_fields.keys() - encoding.own_settings
     free = FREE | (OF_POSITIONS if settings.initial_positions == "new" else unread)
-    sections = {"model": (pretrained.model.model_dump(), settings.model.model_dump(), free)}
+    theirs, ours = pretrained.model.model_dump(), settings.model.model_dump()
+    different = {
+        f"model.{name}": (theirs[name], ours[name])
+        for name in ours
+        if name not in free and ours[name] != theirs[name]
+    }
     if settings.objective == REPLACED_TOKEN_DETECTION:
         if pretrained.electra is None:
             raise ConfigError(
@@ -132,14 +136,8 @@ def _check_model(pretrained: Pretrained, settings: RunSettings) -> None:
         generators = pretrained.electra, settings.electra
         widths = {generator_settings(settings.model, each).width for each in generators}
         if len(widths) > 1:  # shares of a small width round to the same
-            theirs, ours = (each.model_dump() for each in generators)
-            sections["electra"] = (theirs, ours, set())
-    different = {
-        f"{section}.{name}": (theirs[name], ours[name])
-        for section, (theirs, ours, unchecked) in sections.items()
-        for name in ours
-        if name not in unchecked and ours[name] != theirs[name]
-    }
+            before, now = (each.generator_width for each in generators)
+            different["electra.generator_width"] = (before, now)
     if different:
         described = ", ".join(
             f"{name}={theirs} there and {ours} here" for name, (theirs, ours) in different.items()
@@ -154,17 +152,13 @@ def _check_tokenizer(
     """Check that a tokenizer of rows, at a place, is that of the weights."""
     theirs = pretrained.text_encoder
     before, now = (each.tokenizer.get_vocab(with_added_tokens=True) for each in (theirs, ours))
+    languages = theirs.record.moses, ours.record.moses
     difference = None
     if before != now:
         token = min(token for token in before | now if before.get(token) != now.get(token))
-        difference = (
-            f"{sum(before.get(token) == number for token, number in now.items()):,} of "
-            f"{len(now):,} entries have the same id; {token!r} is {now.get(token)} here "
-            f"and {before.get(token)} in the weights"
-        )
-    elif theirs.record.moses != ours.record.moses:
-        languages = (f"the language of Moses is {each.record.moses}" for each in (ours, theirs))
-        difference = " here and ".join(languages) + " in the weights"
+        difference = f"the id of {token!r} is {now.get(token)} here and {before.get(token)}"
+    elif languages[0] != languages[1]:
+        difference = f"the language of Moses is {languages[1]} here and {languages[0]}"
     else:
         entries = sorted(filter(str.isalpha, now), key=now.__getitem__)[:ENTRIES_TRIED]
         for word in (MASK, *PROBE_TEXTS, *map(str.capitalize, entries)):
@@ -173,32 +167,28 @@ def _check_tokenizer(
                 for each in (ours, theirs)
             )
             if rows != weights:
-                difference = f"{word!r} is {rows} here and {weights} in the weights"
+                difference = f"{word!r} is {rows} here and {weights}"
                 break
     if difference is not None:
         raise ConfigError(
             f"{place}: another tokenizer than that of initial_weights={pretrained.place}: "
-            f"{difference}; give {_fix(pretrained, settings)}"
+            f"{difference} in the weights; give {_fix(pretrained, settings)}"
         )
 
 
 def _fix(pretrained: Pretrained, settings: RunSettings) -> str:
     """Return the options that build rows with the tokenizer of the weights."""
     place, language = Path(pretrained.place), pretrained.text_encoder.record.moses
-    is_file = place.suffix == ".pt"
-    folder = place.parent if is_file else place
-    if place.parent.name == CHECKPOINTS:
-        folder = place.parent.parent
-    if (folder / TOKENIZER_FILE).is_file():
-        place = folder / TOKENIZER_FILE
-    elif is_file:  # with a dictionary only
+    if place.suffix == ".pt":  # its tokenizer may be a dictionary
         command = shell_command("import", pretrained.place, "--to", "FOLDER")
         return f"the recipe that {command} writes"
+    if place.parent.name == CHECKPOINTS:
+        place = place.parent.parent
     options = [f"--data.tokenizer {place}"]
-    if (language is not None) != settings.data.moses:
-        options.append(f"--data.moses {str(language is not None).lower()}")
-    if language not in (None, settings.data.language):
-        options.append(f"--data.language {language}")
+    if language is not None:
+        options.append(f"--data.moses true --data.language {language}")
+    elif settings.data.moses:
+        options.append("--data.moses false")
     if settings.data.shards is not None:
         options.append("--data.shards none")
     return " ".join(options)

@@ -57,38 +57,24 @@ class Pretrained(NamedTuple):
         return self
 
 
-def restored_model(pretrained: Pretrained) -> MaskedLanguageModel:
-    """Return the masked language model with its weights, in evaluation mode.
-
-    Raises:
-        ConfigError: it was trained for another objective.
-    """
-    if pretrained.objective != DEFAULT_OBJECTIVE:
-        raise ConfigError(
-            f"{pretrained.place} was trained with objective={pretrained.objective}; this needs a "
-            f"model of objective={DEFAULT_OBJECTIVE}, which predicts words"
-        )
-    model = MaskedLanguageModel(pretrained.model)
-    model.load_state_dict(pretrained.weights)
-    return model.eval()
-
-
-def restored_discriminator(pretrained: Pretrained) -> Discriminator:
-    """Return the discriminator of replaced-token detection, in evaluation mode."""
-    model = Discriminator(pretrained.model)
-    model.load_state_dict(discriminator_weights(pretrained.weights))
-    return model.eval()
-
-
 def restored_network(pretrained: Pretrained) -> MaskedLanguageModel | Discriminator:
     """Return the encoder and its head with their weights, in evaluation mode.
 
     Raises:
         ConfigError: it was trained for an objective of the user's own.
     """
+    network: MaskedLanguageModel | Discriminator
     if pretrained.objective == REPLACED_TOKEN_DETECTION:
-        return restored_discriminator(pretrained)
-    return restored_model(pretrained)
+        network = Discriminator(pretrained.model)
+    elif pretrained.objective == DEFAULT_OBJECTIVE:
+        network = MaskedLanguageModel(pretrained.model)
+    else:
+        raise ConfigError(
+            f"{pretrained.place} was trained with objective={pretrained.objective}; this needs a "
+            f"model of objective={DEFAULT_OBJECTIVE} or {REPLACED_TOKEN_DETECTION}"
+        )
+    network.load_state_dict(without_generator(pretrained.weights))
+    return network.eval()
 
 
 def token_logits(pretrained: Pretrained) -> Callable[[Tensor, Tensor | None], Tensor]:
@@ -105,6 +91,6 @@ def token_logits(pretrained: Pretrained) -> Callable[[Tensor, Tensor | None], Te
     return logits
 
 
-def discriminator_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights without those of the generator."""
+def without_generator(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights without those of ELECTRA's generator."""
     return {name: weight for name, weight in weights.items() if not name.startswith("generator.")}

@@ -19,8 +19,6 @@ from pretrain.convert.external.hf_bert import (
     read_transformers_model,
 )
 from pretrain.convert.model import Pretrained as Pretrained
-from pretrain.convert.model import restored_discriminator as restored_discriminator
-from pretrain.convert.model import restored_model as restored_model
 from pretrain.convert.model import restored_network as restored_network
 from pretrain.convert.text_encoder import TextEncoder
 

@@ -68,19 +68,3 @@ def test_the_average_of_a_table_is_that_of_its_suite_or_the_one_asked_for(toy, t
     for options, value in expected.items():
         found = averages(tmp_path / "results", tmp_path / "out", *options)
         assert found == {"m": pytest.approx(value)}
-
-
-def test_the_tasks_of_all_suites_are_listed_or_those_of_one_counted(toy, capsys):
-    def listed(*words):
-        main(["tasks", *words])
-        lines = capsys.readouterr().out.splitlines()[2:]
-        return {line.split()[0]: line for line in lines if not line.startswith(" ")}
-
-    assert list(listed()) == list(known_tasks())
-    found = listed("--toy", str(toy))
-    assert list(found) == ["Vowel", "Count"] and "train 8, dev 8" in found["Vowel"]
-
-
-def test_a_suite_that_is_not_on_the_hub_says_so(toy, capsys):
-    main(["tasks", "--toy", "hub"])
-    assert "Toy is not on the Hub; give the folder of its original files" in capsys.readouterr().out

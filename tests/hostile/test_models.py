@@ -12,8 +12,8 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.describe import TokenizerError, record_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
-from pretrain.convert.exports.hf_writer import write_pretrained
-from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_model
+from pretrain.convert.exports.hf_format import write_pretrained
+from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_network
 from pretrain.convert.text_encoder import TextEncoder
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.hostile.mutations import mutated_bytes, mutated_json
@@ -44,7 +44,7 @@ def use(place):
     pretrained = load_pretrained(place)
     ids = pretrained.text_encoder.ids("The parser [MASK] a file.")[: pretrained.sequence_length]
     with torch.no_grad():
-        logits = restored_model(pretrained).logits(torch.tensor([ids]), torch.arange(len(ids)))
+        logits = restored_network(pretrained).logits(torch.tensor([ids]), torch.arange(len(ids)))
     # One flipped bit makes of a weight 1e38: a number, though no product with it is one.
     is_plausible = all(weight.abs().max() < 1e6 for weight in pretrained.weights.values())
     assert logits.isfinite().all() or not is_plausible

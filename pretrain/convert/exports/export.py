@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import torch
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
 from data_prep.shards.folders import complete_or_absent
@@ -10,16 +9,15 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.checkpoint.folders import CHECKPOINTS, identity_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
-from pretrain.convert.exports.hf_writer import write_pretrained
+from pretrain.convert.exports.hf_format import write_pretrained
 from pretrain.convert.exports.in_transformers import (
     ExportCheck,
     check_tokenizer,
     compare_logits,
     quiet,
-    sentence_rows,
 )
 from pretrain.convert.exports.model_card import write_card
-from pretrain.convert.model import Pretrained, token_logits
+from pretrain.convert.model import Pretrained
 
 
 def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
@@ -47,20 +45,16 @@ def run_of(place: Path) -> Path:
 
 
 def check_export(pretrained: Pretrained, folder: Path) -> ExportCheck:
-    """Compare an export with the trainer, on sentences and a sequence as long as those of training.
+    """Compare an export with the trainer.
 
     Raises:
         ConfigError: logits or tokens differ.
     """
-    length, encoder = pretrained.sequence_length, pretrained.text_encoder
     report = f"nothing was written. Report this with the {TOKENIZER_FILE} of {pretrained.name}"
-    check_tokenizer(encoder, length, folder, fix=report)
+    check_tokenizer(pretrained, folder, fix=report)
     is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
     auto_class = AutoModelForPreTraining if is_discriminator else AutoModelForMaskedLM
     with quiet():
         model = auto_class.from_pretrained(folder, trust_remote_code=True)
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(encoder.record.vocabulary_size, (length,), generator=generator)
-    batch = encoder.padded([*sentence_rows(encoder, length), ids.tolist()])
     fix = f"Report this with the run.json of {pretrained.name}"
-    return compare_logits(model, token_logits(pretrained), batch, fix=fix)
+    return compare_logits(model, pretrained, fix=fix)

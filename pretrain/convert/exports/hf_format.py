@@ -29,7 +29,8 @@ from pretrain.config.settings import (
     ModelSettings,
     explain,
 )
-from pretrain.convert.model import Pretrained
+from pretrain.convert.exports.hf_tokenizer import TOKENIZER_CLASS, write_tokenizer
+from pretrain.convert.model import Pretrained, without_generator
 from pretrain.convert.stock_models import (
     ELECTRA,
     STOCK_MODELS,
@@ -57,7 +58,6 @@ CODE_FILES = {  # name in the export -> file
 }
 # Of which the code has a class.
 TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
-TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 # How the trainer's files are named.
 TRAINERS_IMPORT, EXPORTS_IMPORT = "from pretrain.model.", "from ."
 TYPE, RECORD = "model_type", "tupelo"  # entries of config.json; transformers keeps unknown entries
@@ -94,19 +94,51 @@ class ExportRecord(BaseModel):
     objective: str = DEFAULT_OBJECTIVE
 
 
-def write_model(
+def write_pretrained(folder: Path, pretrained: Pretrained, *, run: str | None = None) -> None:
+    """Write a pre-trained model, of ELECTRA the discriminator: no program fine-tunes a generator.
+
+    Args:
+        folder: where the files go.
+        pretrained: the model.
+        run: `identity_of` the run that trained it.
+    """
+    record = ExportRecord(
+        name=pretrained.name,
+        step=pretrained.step,
+        sequence_length=pretrained.sequence_length,
+        tokenizer=pretrained.text_encoder.record,
+        vocabulary=pretrained.text_encoder.fingerprint(),
+        run=run,
+        objective=pretrained.objective,
+    )
+    write_folder(
+        folder,
+        configuration(pretrained.model, record),
+        without_generator(pretrained.weights),
+        stock_model(pretrained.model, pretrained.objective),
+        pretrained.text_encoder,
+        sequence_length=record.sequence_length,
+    )
+
+
+def write_folder(
     folder: Path,
     content: Mapping[str, Any],
     weights: dict[str, Tensor],
     stock: StockModel | None,
+    text_encoder: TextEncoder,
+    *,
+    sequence_length: int,
 ) -> None:
-    """Write the configuration, the weights, and code if transformers has none.
+    """Write the configuration, the weights, the tokenizer, and code if transformers has none.
 
     Args:
         folder: where the files go.
         content: of config.json.
         weights: under our names.
         stock: the model of transformers that is the same.
+        text_encoder: of the model.
+        sequence_length: to which the tokenizer cuts rows.
     """
     save_text(folder / CONFIG_FILE, json.dumps(content, indent=2) + "\n")
     if stock is not None:
@@ -116,6 +148,12 @@ def write_model(
             code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
             save_text(folder / name, code)
     save_weights(folder / WEIGHTS_FILE, weights)
+    write_tokenizer(
+        folder,
+        text_encoder,
+        sequence_length=sequence_length,
+        with_token_types=stock is not None,
+    )
 
 
 def save_weights(file: Path, weights: Mapping[str, Tensor]) -> None:
@@ -180,17 +218,11 @@ def read_export(folder: Path) -> Pretrained:
     if kind is not None:
         check_understood(content, file)
     model, record = _configured(content, kind, place=file)
-    if not weight_files(folder):
-        raise ConfigError(f"{folder / WEIGHTS_FILE} is missing; export again")
-    weights = stored_weights(folder)
-    if kind is not None:
-        weights = from_stock(weights, kind, model.num_layers, folder)
+    weights, text_encoder = read_folder(folder, record, kind, model.num_layers, fix="export again")
     return Pretrained(
         model=model,
-        weights=in_fp32(weights),
-        text_encoder=stored_text_encoder(
-            folder / TOKENIZER_FILE, record.tokenizer, record.vocabulary, fix="export again"
-        ),
+        weights=weights,
+        text_encoder=text_encoder,
         name=record.name,
         place=str(folder),
         step=record.step,
@@ -199,30 +231,37 @@ def read_export(folder: Path) -> Pretrained:
     ).checked()
 
 
-def stored_text_encoder(
-    file: Path, record: TokenizerRecord, vocabulary: str, *, fix: str
-) -> TextEncoder:
-    """Return the text encoder of a stored tokenizer.json.
+def read_folder(
+    folder: Path, record: ExportRecord, stock: StockModel | None, num_layers: int, *, fix: str
+) -> tuple[dict[str, Tensor], TextEncoder]:
+    """Return the weights, under our names in fp32, and the text encoder of a folder.
 
     Args:
-        file: of the tokenizer.
-        record: describes it.
-        vocabulary: its `TextEncoder.fingerprint` when it was stored.
-        fix: what to do if it is another one.
+        folder: that `write_folder` wrote, or transformers since then.
+        record: of the model.
+        stock: the model of transformers whose names the weights have; None: they have ours.
+        num_layers: of the model.
+        fix: what to do if a file is missing or another one.
 
     Raises:
-        ConfigError: it is that of another model.
-        TokenizerError: it is missing or damaged.
+        ConfigError: the weights are missing or damaged, or the tokenizer is that of another model.
+        TokenizerError: the tokenizer is missing or damaged.
     """
+    if not weight_files(folder):
+        raise ConfigError(f"{folder / WEIGHTS_FILE} is missing; {fix}")
+    weights = in_fp32(stored_weights(folder))
+    if stock is not None:
+        weights = from_stock(weights, stock, num_layers, folder)
+    file = folder / TOKENIZER_FILE
     tokenizer = load_tokenizer(str(file))
-    text_encoder = TextEncoder(tokenizer, record)
-    if text_encoder.fingerprint() != vocabulary:
+    text_encoder = TextEncoder(tokenizer, record.tokenizer)
+    if text_encoder.fingerprint() != record.vocabulary:
         raise ConfigError(
             f"{file} is not the tokenizer that this model was trained with: the ids of its entries "
             f"differ; {fix}"
         )
-    check_described(tokenizer, record, file)
-    return text_encoder
+    check_described(tokenizer, record.tokenizer, file)
+    return weights, text_encoder
 
 
 def _configured(

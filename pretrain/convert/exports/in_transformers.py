@@ -1,17 +1,17 @@
 """Models and tokenizers that transformers loads from a folder, compared with ours."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from pretrain.config.errors import ConfigError
-from pretrain.convert.text_encoder import MASK, PROBE_TEXTS, TextEncoder
+from pretrain.convert.model import Pretrained, token_logits
+from pretrain.convert.text_encoder import MASK, PROBE_TEXTS
 
 # Of a logit in fp32. Sums in another order differ by 1e-6 to 1e-5 where logits span 10, as those of
 # a trained model, and by as much more as they span more: a sum is rounded to 24 bits.
@@ -30,11 +30,6 @@ class ExportCheck(NamedTuple):
     largest_difference: float
     num_logits: int
 
-    def row(self, unit: str) -> tuple[str, str]:
-        """Return a row of a model card."""
-        number = f"{self.largest_difference:.1g} in {self.num_logits:,} {unit}"
-        return "largest difference to the trainer", f"{number}, fp32"
-
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
@@ -50,35 +45,29 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def sentence_rows(text_encoder: TextEncoder, length: int) -> list[list[int]]:
-    """Return the sentences of this file as rows of at most `length` tokens."""
-    return [text_encoder.ids(*pair, max_length=length) for pair in SENTENCES]
-
-
 @torch.no_grad()
-def compare_logits(
-    theirs: Any,
-    ours: Callable[[Tensor, Tensor], Tensor],
-    batch: tuple[Tensor, Tensor],
-    *,
-    fix: str,
-) -> ExportCheck:
-    """Compare the logits of each token, but padding, of a model of transformers with ours.
+def compare_logits(theirs: Any, pretrained: Pretrained, *, fix: str) -> ExportCheck:
+    """Compare the logits of a model of transformers with ours, but those at padding.
+
+    The rows are the sentences of this file, and one as long as those of training.
 
     Args:
         theirs: the model, which becomes fp32 and goes into evaluation mode.
-        ours: maps ids_BS and lengths_B to the logits in fp32.
-        batch: ids_BS, padded, and lengths_B.
+        pretrained: ours.
         fix: what to do where they differ.
 
     Raises:
         ConfigError: they differ by more than rounding.
     """
-    ids_BS, lengths_B = batch
+    length, encoder = pretrained.sequence_length, pretrained.text_encoder
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(encoder.record.vocabulary_size, (length,), generator=generator)
+    sentences = [encoder.ids(*pair, max_length=length) for pair in SENTENCES]
+    ids_BS, lengths_B = encoder.padded([*sentences, ids.tolist()])
     is_word_BS = torch.arange(ids_BS.shape[1]) < lengths_B[:, None]
     theirs = theirs.float().eval()
     found = theirs(input_ids=ids_BS, attention_mask=is_word_BS.long()).logits[is_word_BS]
-    expected = ours(ids_BS, lengths_B)[is_word_BS]
+    expected = token_logits(pretrained)(ids_BS, lengths_B)[is_word_BS]
     difference = (found - expected).abs().max().item()
     span, size = float(expected.max() - expected.min()), float(expected.abs().max())
     most = TOLERANCE * max(1.0, span / LOGIT_SPAN) + 4 * torch.finfo(torch.float32).eps * size
@@ -90,18 +79,18 @@ def compare_logits(
     return ExportCheck(difference, found.numel())
 
 
-def check_tokenizer(text_encoder: TextEncoder, length: int, folder: Path, *, fix: str) -> None:
+def check_tokenizer(pretrained: Pretrained, folder: Path, *, fix: str) -> None:
     """Check that transformers makes the same rows of text; after Moses it cannot, which is known.
 
     Args:
-        text_encoder: that belongs to the folder.
-        length: to which it cuts rows, in tokens.
+        pretrained: with the text encoder that belongs to the folder.
         folder: of the model.
         fix: what to do where they differ.
 
     Raises:
         ConfigError: it does not; names a text. Or it cannot read the tokenizer.
     """
+    text_encoder, length = pretrained.text_encoder, pretrained.sequence_length
     if text_encoder.record.moses is not None:
         return
     try:

@@ -18,7 +18,7 @@ from data_prep.shards.manifest import LANGUAGE, Manifest, read_manifest
 from pretrain.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, as_json
-from pretrain.convert.model import Pretrained, discriminator_weights
+from pretrain.convert.model import Pretrained, without_generator
 from pretrain.convert.stock_models import stock_model
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.words import amount
@@ -82,11 +82,17 @@ def write_card(
         tables={
             "Model": [
                 ["pre-trained as", network],
-                *encoder_rows(pretrained.model, discriminator_weights(pretrained.weights)),
+                *encoder_rows(pretrained.model, without_generator(pretrained.weights)),
                 ["in transformers", stock.architecture if stock else "code of this folder"],
             ],
             "Training data": _data_rows(manifest),
-            "Training": [*_training_rows(pretrained, run), check.row("logits")],
+            "Training": [
+                *_training_rows(pretrained, run),
+                [
+                    "largest difference to the trainer",
+                    f"{check.largest_difference:.1g} in {check.num_logits:,} logits, fp32",
+                ],
+            ],
         },
         has_own_code=stock is None,
         sequence_length=pretrained.sequence_length,

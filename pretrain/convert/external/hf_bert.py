@@ -5,6 +5,7 @@ pre-training here have one segment, for which they add row 0 of its token types 
 that row is added to the position table, which is exact. The second segment is not supported.
 """
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -108,12 +109,12 @@ def read_transformers_model(place: str) -> Pretrained:
         f"{TOKENIZER_FILE} gives the same tokens to both. If it is transformers that is wrong, "
         'correct tokenizer_config.json, for instance "do_lower_case": false'
     )
-    check_tokenizer(pretrained.text_encoder, pretrained.sequence_length, folder, fix=fix)
+    check_tokenizer(pretrained, folder, fix=fix)
     return pretrained
 
 
 def transformers_folder(place: str) -> Path:
-    """Return the folder of a model; one of the Hub is downloaded, or found in its cache.
+    """Return the folder of a model; one of the Hub is found in its cache, or downloaded.
 
     Raises:
         ConfigError: the Hub has none of that name, or cannot be reached.
@@ -123,18 +124,17 @@ def transformers_folder(place: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    is_offline = False
     try:
+        with contextlib.suppress(LocalEntryNotFoundError):
+            folder = Path(snapshot_download(place, local_files_only=True))
+            has_tokenizer = any((folder / name).is_file() for name in (TOKENIZER_FILE, "vocab.txt"))
+            if is_hugging_face_folder(folder) and has_tokenizer:
+                return folder
         connect_to_hub()
-    except OSError:
-        is_offline = True  # what was downloaded before is used
-    try:
         for weights in STORED_WEIGHTS:  # the pickled ones only where there are no others
             stem, _, suffix = weights.partition(".")
             patterns = ["*.json", "vocab.txt", f"{stem}*.{suffix}"]
-            folder = Path(
-                snapshot_download(place, allow_patterns=patterns, local_files_only=is_offline)
-            )
+            folder = Path(snapshot_download(place, allow_patterns=patterns))
             if is_hugging_face_folder(folder):
                 return folder
     except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError, OSError) as error:

@@ -12,12 +12,11 @@ from data_prep.shards.folders import complete_or_absent, refuse_existing
 from data_prep.shards.manifest import TOKENIZER_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
-from pretrain.convert.exports.hf_format import is_export
-from pretrain.convert.exports.hf_writer import write_pretrained
-from pretrain.convert.exports.in_transformers import compare_logits, quiet, sentence_rows
+from pretrain.convert.exports.hf_format import is_export, write_pretrained
+from pretrain.convert.exports.in_transformers import compare_logits, quiet
 from pretrain.convert.external.fairseq_tupe import TokenizerFiles
 from pretrain.convert.external.hf_bert import transformers_folder
-from pretrain.convert.model import Pretrained, token_logits
+from pretrain.convert.model import Pretrained
 from pretrain.convert.pretrained import read_external
 from pretrain.convert.stock_models import stock_model
 
@@ -82,9 +81,7 @@ def _compared(pretrained: Pretrained, place: str) -> list[str]:
             theirs = BertForMaskedLM.from_pretrained(
                 transformers_folder(place), attn_implementation="eager", weights_only=True
             )
-        rows = sentence_rows(pretrained.text_encoder, pretrained.sequence_length)
-        batch, fix = pretrained.text_encoder.padded(rows), f"{place} is another model than it says"
-        check = compare_logits(theirs, token_logits(pretrained), batch, fix=fix)
+        check = compare_logits(theirs, pretrained, fix=f"{place} is another model than it says")
         difference = f"{check.largest_difference:.2g}"
         notes.append(f"largest difference to transformers: {difference} of a logit")
     if pretrained.text_encoder.record.moses is not None:

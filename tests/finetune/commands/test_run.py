@@ -1,15 +1,8 @@
-"""The whole command on a tiny run: killed, stopped, with dead workers, and continued."""
+"""The whole command on a tiny run, in this process."""
 
-import hashlib
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,19 +14,18 @@ from finetune.__main__ import main
 from finetune.commands.run import add_arguments, read_protocol
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
+from finetune.sweep import references
 from finetune.sweep.references import load_model, read_model_refs
 from pretrain.config.errors import ConfigError
 from tests.finetune.conftest import trials_here
-from tests.forked_command import environment
+from tests.finetune.fine_tuning_case import tiny_pretrained
 from tests.pretrain.convert.external.test_hf_bert import save as save_bert
-from tests.waiting import wait_until
 
-ROOT = Path(__file__).parents[3]
 NO_TASK = "name tasks of a suite .* or one of your own .* and not both"
 
 
 class Command:
-    """`python -m finetune run` on the tiny run and task."""
+    """`tupelo finetune run` on the tiny run and task."""
 
     def __init__(self, run, files, folder):
         self.run, self.files, self.folder = run, files, folder
@@ -43,20 +35,8 @@ class Command:
             *("run", str(self.run), "--to", str(self.folder), "--name", "begins"),
             *("--train", str(self.files / "train.tsv"), "--dev", str(self.files / "dev.tsv")),
             *("--test", str(self.files / "test.tsv"), "--text", "text", "--label", "begins"),
-            *("--batch", "8", "--epochs", "12", "--seeds", "3", "--learning_rates", "1e-3", *more),
+            *("--batch", "8", "--epochs", "1", "--seeds", "3", "--learning_rates", "1e-3", *more),
         ]
-
-    def start(self, *more):
-        return subprocess.Popen(
-            [sys.executable, "-m", "finetune", *self.words(*more)],
-            cwd=ROOT,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A test run in the background ignores interrupts, and Python would inherit that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
 
     def results(self):
         return {
@@ -65,33 +45,15 @@ class Command:
         }
 
     def models(self):
-        """Return the digest of each kept model's weights by the folder of its trial."""
-        return {
-            str(file.parents[1].relative_to(self.folder)): hashlib.sha256(
-                (file.with_name("model.safetensors")).read_bytes()
-            ).hexdigest()
-            for file in self.folder.rglob("model/config.json")
-        }
-
-    def notes(self):
-        """Return the notes that were printed, each in one line."""
-        return " ".join(self.output.split()).split("note: ")[1:]
-
-    def scores(self):
-        return {name: result.scores for name, result in self.results().items()}
-
-
-def workers_of(process):
-    """Return the ids of the worker processes."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    commands = {child: Path(f"/proc/{child}/cmdline").read_text() for child in children}
-    return [int(child) for child, command in commands.items() if "spawn_main" in command]
+        """Return the folder of the trial of each kept model."""
+        files = self.folder.rglob("model/config.json")
+        return sorted(str(file.parents[1].relative_to(self.folder)) for file in files)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(run, files, tmp_path_factory):
     started = Command(run, files, tmp_path_factory.mktemp("sweep"))
-    options = ("--from-scratch", "--epochs", "4", "--learning_rates", "1e-3,1e30")
+    options = ("--from-scratch", "--learning_rates", "1e-3,1e30")
     output, errors = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
         trials_here(patch)
@@ -112,7 +74,8 @@ def test_every_trial_has_a_result_and_diverged_ones_are_listed(undisturbed):
     for name, result in results.items():
         assert result.status == ("diverged" if "1e+30" in name else "finished"), result
         assert result.pretrained == ("without" not in name)
-    listed = [note for note in undisturbed.notes() if " 3 diverged, the first at 1e+30" in note]
+    notes = " ".join(undisturbed.output.split()).split("note: ")[1:]
+    listed = [note for note in notes if " 3 diverged, the first at 1e+30" in note]
     assert len(listed) == 2 and all("the loss is nan at step" in line for line in listed)
     lines = undisturbed.output.splitlines()
     assert lines[0] == f"12 trials to {undisturbed.folder}"
@@ -123,7 +86,7 @@ def test_every_trial_has_a_result_and_diverged_ones_are_listed(undisturbed):
 def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predicted(
     undisturbed, files, capsys
 ):
-    places = sorted(undisturbed.models())
+    places = undisturbed.models()
     assert [place.split("/")[1] for place in places] == [
         "small-step_00000020",
         "small-without-pre-training",
@@ -144,7 +107,7 @@ def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predic
 
 
 def test_a_fine_tuned_model_starts_another_task(undisturbed, files, tmp_path, capsys):
-    model = undisturbed.folder / min(undisturbed.models()) / "model"
+    model = undisturbed.folder / undisturbed.models()[0] / "model"
     task = ["--train", str(files / "train.tsv"), "--dev", str(files / "dev.tsv")]
     task += ["--label", "begins", "--name", "again", "--dry-run"]
     with pytest.raises(ConfigError, match="a fine-tuned one and .* need --to FOLDER"):
@@ -164,49 +127,8 @@ def test_curves_are_written_for_tensorboard(undisturbed):
     events = EventAccumulator(
         str(undisturbed.folder / "begins/small-step_00000020/lr_0.001/seed_1")
     ).Reload()
-    assert [event.step for event in events.Scalars("dev/accuracy")] == [1, 2, 3, 4]
-    assert events.Scalars("train/loss")[-1].step == 4 * 8
-
-
-@pytest.fixture(scope="module")
-def disturbed(run, files, tmp_path_factory):
-    """A sweep that was killed after its first result, and of which a worker was killed then."""
-    started = Command(run, files, tmp_path_factory.mktemp("sweep"))
-    process = started.start("--at-once", "1")
-    wait_until(started.results, process)
-    workers = workers_of(process)
-    process.kill()
-    process.communicate()
-    deadline = time.monotonic() + 30
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline, "a worker outlives the sweep"
-        time.sleep(0.02)
-    started.first = {file: file.stat().st_mtime_ns for file in started.folder.rglob("result.json")}
-    process = started.start("--at-once", "1")
-    running = started.folder / "begins/small-step_00000020/lr_0.001/seed_2"
-    wait_until(lambda: list(running.glob("events.*")), process)
-    os.kill(workers_of(process)[0], signal.SIGKILL)
-    started.output, started.errors = process.communicate(timeout=120)
-    started.status = process.returncode
-    return started
-
-
-@pytest.mark.slow("whole commands are killed; test_pool.py and test_keeping.py have the parts")
-def test_a_killed_sweep_repeats_nothing_that_was_finished_and_a_dead_worker_fails_its_run_alone(
-    disturbed,
-):
-    done = len(disturbed.first)
-    assert 1 <= done < 3 and f", {done} " in disturbed.output
-    for file, changed in disturbed.first.items():
-        assert file.stat().st_mtime_ns == changed
-    assert disturbed.status == 1
-    (listed,) = [note for note in disturbed.notes() if " 1 failed, " in note]
-    assert "begins" in listed and "seed 2" in listed
-    assert "the worker process was ended by SIGKILL, often for lack of memory" in listed
-    assert "training takes about " in disturbed.output
-    assert disturbed.errors.endswith("The same command runs failed trials again\n")
-    status = [result.status for result in disturbed.results().values()]
-    assert status == ["finished", "finished", "failed"]
+    assert [event.step for event in events.Scalars("dev/accuracy")] == [1]
+    assert events.Scalars("train/loss")[-1].step == 8
 
 
 def test_a_dry_run_prints_the_trials_and_writes_nothing(run, files, tmp_path, capsys):
@@ -214,9 +136,9 @@ def test_a_dry_run_prints_the_trials_and_writes_nothing(run, files, tmp_path, ca
     main([*started.words("--checkpoints", "all", "--from-scratch"), "--dry-run"])
     output = capsys.readouterr().out
     # 2 checkpoints and new weights, 3 seeds; 64 rows are 8 steps.
-    assert output.splitlines()[2].split() == ["begins", "64", "12", "96", "9", "0", "9"]
+    assert output.splitlines()[2].split() == ["begins", "64", "1", "8", "9", "0", "9"]
     assert "models: small step 10, small without pre-training, small step 20" in output
-    assert f"to run: 9 trials, {9 * 96:,} steps, {9 * 64 * 12:,} examples" in output
+    assert f"to run: 9 trials, {9 * 8} steps, {9 * 64} examples" in output
     assert not started.folder.exists()
 
 
@@ -251,14 +173,6 @@ def test_a_bert_that_loses_its_segments_is_remarked_where_texts_come_in_pairs(tm
         assert len(notes) == count and all(note.startswith("bert: token types") for note in notes)
 
 
-def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
-    words = ["--train", str(files / "train.tsv"), "--label", "begins", "--dry-run"]
-    for place in (run, run / "checkpoints/step_00000010"):
-        main(["run", str(place), *words, "--epochs", "2"])
-        folder = capsys.readouterr().out.splitlines()[-1]
-        assert folder == f"results: {run}/finetune/quick-epochs_2"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -272,7 +186,7 @@ def test_the_default_folder_is_that_of_run_and_protocol(run, files, capsys):
         ("--train x.tsv --at-once 0", "0: not a whole number of at least 1"),
         ("--train x.tsv --protocl y", "there is no --protocl; did you mean --protocol"),
         ("--train x.tsv --epochs 0", "epochs='0'"),
-        ("--train x.tsv --protocol {files}/p.toml", "epochs_of names 'MLNI', .*MNLI"),
+        ("--train x.tsv --protocol {files}/p.toml", "names 'MLNI', which is not a task.*MNLI"),
         ("--train {files}/train.tsv --label begin", "no column 'begin'.*begins"),
         ("--train {files}/train.tsv --label begins --both_orders own", "both_orders names own, w"),
         ("{run} --train x.tsv", "several models, .* need --to FOLDER"),
@@ -298,22 +212,24 @@ def test_a_protocol_may_name_tasks_of_ones_own(tmp_path):
     assert read_protocol(parser.parse_args(words)).epochs_on("mine") == 7
 
 
-def test_a_model_keeps_the_name_that_it_has_in_its_sweep(
-    run, files, command, tmp_path, capsys, in_this_process
-):
+def test_a_model_keeps_the_name_that_it_has_in_its_sweep(tmp_path, monkeypatch):
     """Whichever other runs are named beside it, so that no trial of it is repeated."""
-    twin = command.train(tmp_path / "twin", "--name", "small", "--seed", "1")
-    task = [
-        *("--train", str(files / "train.tsv"), "--label", "begins", "--to", str(tmp_path / "to")),
-        *("--epochs", "1", "--seeds", "1", "--learning_rates", "1e-3"),
-    ]
-    main(["run", str(run), *task])
-    main(["run", str(run), str(twin), *task, "--dry-run"])
-    output = capsys.readouterr().out
-    assert "models: small step 20, twin step 20\n" in output
-    assert "to run: 1 trials" in output
-    main(["run", str(run), str(twin), *task])
-    found = read_sweep_results([tmp_path / "to"])
-    assert {trial.row.model for trial in found.trials} == {"small", "twin"}
-    main(["run", str(twin), *task, "--dry-run"])
-    assert "models: twin step 20\n" in capsys.readouterr().out
+    models = {}
+    for number, folder in enumerate(("first", "twin")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.json").touch()
+        pretrained = tiny_pretrained()._replace(name="small")
+        pretrained.weights["head.output_bias"] += number  # of another seed
+        models[str(tmp_path / folder)] = pretrained
+    monkeypatch.setattr(references, "_load", lambda place, checkpoint: models[place])
+    first, twin = models
+
+    def names(places, recorded=()):
+        refs = read_model_refs(places, ["newest"], from_scratch=False, recorded=recorded)
+        return list(refs), [ref.model for ref in refs]
+
+    recorded, found = names([first])
+    assert found == ["small"]
+    recorded, found = names([first, twin], recorded)
+    assert found == ["small", "twin"]
+    assert names([twin], recorded)[1] == ["twin"]

@@ -4,9 +4,7 @@ import csv
 import io
 import json
 from math import exp
-from types import SimpleNamespace
 
-import numpy
 import pytest
 import torch
 
@@ -15,7 +13,7 @@ from finetune.__main__ import main
 from finetune.commands import predict as command
 from finetune.models import prediction
 from finetune.models.kept_model import read_model
-from finetune.models.prediction import Predictor, write_predictions
+from finetune.models.prediction import Predictor
 from pretrain.config.errors import ConfigError
 from tests.finetune.models.kept_case import (
     development_texts,
@@ -24,15 +22,6 @@ from tests.finetune.models.kept_case import (
 
 CPU = torch.device("cpu")
 ROWS = ["a list of words", 'a "quoted", comma', "two\nlines", "a list\tof the names", "é", "", ""]
-
-
-def test_texts_are_predicted_in_chunks_in_their_order(classes, monkeypatch):
-    monkeypatch.setattr(prediction, "CHUNK", 5)
-    predictor, texts = Predictor(read_model(classes.folder), CPU), development_texts(classes)
-    chunks = list(predictor.chunks(texts))
-    assert [len(chunk) for chunk in chunks] == [5, 5, 2]
-    # Other rows share a batch: sums in another order.
-    assert numpy.allclose(numpy.concatenate(chunks), predictor.outputs(texts), atol=1e-6)
 
 
 def predicted(capsys, *words):
@@ -84,14 +73,6 @@ def test_labels_and_probabilities_of_every_format(classes, tmp_path, suffix, cap
         assert row.keys() == {"label", "probabilities"} and row["label"] == label
         assert list(row["probabilities"]) == ["few", "more", "many, many"]
         assert list(row["probabilities"].values()) == pytest.approx(shares, abs=1e-6)
-
-
-def test_numbers_beside_a_large_mean_are_written_with_the_digits_of_their_spread():
-    stream = io.StringIO()
-    record = SimpleNamespace(labels=(), spread=30.0)
-    outputs = numpy.array([1.7e9, 1.7e9 + 12.3456789])
-    write_predictions(record, [outputs], stream, as_json=False)
-    assert stream.getvalue().split() == ["value", "1700000000.0", "1700000012.34568"]
 
 
 def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):

@@ -47,7 +47,7 @@ def test_imbalanced_classes_count_by_macro_f1_and_the_rule_is_said(read, counts,
     expected = (
         f"'{frequent}' is {counts[frequent] / counts[rare]:.3g} times as frequent as '{rare}'"
     )
-    notes = [note for note in data.notes if "imbalanced: more than 2 times" in note]
+    notes = [note for note in data.notes if "scored by macro F1" in note]
     assert [expected in note for note in notes] == ([True] if main == "macro_f1" else [])
 
 

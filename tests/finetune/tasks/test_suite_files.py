@@ -85,12 +85,6 @@ def test_pairs_that_mnlis_annotators_did_not_agree_on_are_left_out(glue):
     assert [note for note in data.notes if "1 rows with label '-' left out" in note]
 
 
-def test_test_files_can_be_missing(glue):
-    for file in [*glue.rglob("*test*.tsv"), glue / "diagnostic/diagnostic.tsv"]:
-        file.unlink()
-    assert all(read(name, glue).test == {} for name in GLUE.tasks)
-
-
 def test_line_ends_of_windows_change_nothing(glue, tmp_path):
     for file, rows in SMALL_GLUE.items():
         write_rows(tmp_path / "windows" / file, rows, end="\r\n")

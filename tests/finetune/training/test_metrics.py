@@ -3,8 +3,6 @@ import statistics
 import warnings
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from finetune.tasks.glue import GLUE
 from finetune.tasks.task import Example, TaskData
@@ -63,19 +61,6 @@ def test_a_constant_prediction_is_scored_without_a_warning(name):
                     assert score == 0
 
 
-@pytest.mark.parametrize("name", ["pearson", "spearman"])
-@given(
-    rows=st.lists(
-        st.tuples(*[st.floats(allow_nan=False, allow_infinity=False, width=32)] * 2), min_size=1
-    )
-)
-def test_correlations_of_any_numbers_are_numbers(name, rows):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        score = METRICS[name](*zip(*rows, strict=True))
-    assert abs(score) <= 1 + 1e-9
-
-
 def test_a_regression_has_one_output_an_example():
     scores = scores_of(GLUE.tasks["STS-B"], VALUES, TRUE_VALUES)
     assert list(scores) == ["pearson", "spearman"]
@@ -98,9 +83,3 @@ def test_the_majority_is_that_of_the_training_labels():
     data = TaskData(GLUE.tasks["MRPC"], examples(1, 0, 1), {"dev": examples(0, 0, 0, 1)}, {})
     # accuracy 1/4; precision 1/4, recall 1
     assert majority_scores(data) == {"dev": {"accuracy": 0.25, "f1": pytest.approx(0.4)}}
-
-
-def test_of_equally_frequent_labels_the_first_is_the_majority():
-    task = GLUE.tasks["MNLI"]
-    data = TaskData(task, examples(2, 1, 1, 2), {"dev_matched": examples(1, 1, 2)}, {})
-    assert majority_scores(data) == {"dev_matched": {"accuracy": pytest.approx(2 / 3)}}

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import fill_mask
-from pretrain.convert.pretrained import checkpoints_of, load_pretrained, restored_model
+from pretrain.convert.pretrained import checkpoints_of, load_pretrained, restored_network
 from pretrain.convert.text_encoder import TextEncoder
 
 
@@ -21,7 +21,7 @@ def run(command, tmp_path_factory):
 
 def guesses_of(pretrained, text, top):
     (guesses,) = fill_mask(
-        restored_model(pretrained),
+        restored_network(pretrained),
         pretrained.text_encoder,
         text,
         top=top,
@@ -60,7 +60,7 @@ def test_an_older_checkpoint_is_had_by_its_step_or_its_folder(run, checkpoint):
 
 def test_the_built_model_has_the_weights_and_fills_masks(run):
     pretrained = load_pretrained(run)
-    assert equal(restored_model(pretrained).state_dict(), pretrained.weights)
+    assert equal(restored_network(pretrained).state_dict(), pretrained.weights)
     guesses = guesses_of(pretrained, "abcd [MASK] efgh", 3)
     assert len(guesses) == 3 and guesses[0].probability >= guesses[-1].probability > 0
 

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from pretrain.convert.text_encoder import TextEncoder
 from tests.pretrain.convert.small_tokenizers import (
     SENTENCES,
     like_roberta,
@@ -86,12 +85,3 @@ def test_a_comma_after_a_mask_is_the_one_after_a_word(tmp_path, moses, expected)
         text_encoder.tokenizer.id_to_token(number) for number in text_encoder.ids("a [MASK], names")
     ]
     assert "".join(tokens) == f"<s>a<mask>{expected}</s>"
-
-
-def test_a_tokenizer_without_padding_fills_up_with_any_id(text_encoder):
-    assert text_encoder.pad == text_encoder.special["pad"]
-    special = {name: number for name, number in text_encoder.special.items() if name != "pad"}
-    bare = TextEncoder(
-        text_encoder.tokenizer, text_encoder.record.model_copy(update={"special_tokens": special})
-    )
-    assert bare.pad == 0

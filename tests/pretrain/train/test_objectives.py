@@ -12,7 +12,7 @@ from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.convert.pretrained import load_pretrained, restored_model
+from pretrain.convert.pretrained import load_pretrained, restored_network
 from pretrain.data.batches import Place, TrainingBatches
 from pretrain.model.encoder import initialise
 from pretrain.model.execution_plan import PLAIN
@@ -85,7 +85,7 @@ def test_its_encoder_can_be_loaded_and_its_words_cannot_be_predicted(toy, monkey
     pretrained = load_pretrained(toy)
     assert "encoder.token_embeddings.weight" in pretrained.weights
     with pytest.raises(ConfigError, match=f"objective={TOY}; this needs a model of objective="):
-        restored_model(pretrained)
+        restored_network(pretrained)
 
 
 def test_a_run_without_the_setting_is_a_masked_language_model(command, tmp_path):

@@ -26,13 +26,12 @@ from pretrain.model.attention import Attention as Attention
 from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.heads import ClassificationHead, DiscriminatorHead, MaskedLanguageModelHead
 from pretrain.model.position_baselines import NoPositions as NoPositions
-from pretrain.model.position_encoding import PositionTerms, Rotation
+from pretrain.model.position_encoding import PositionEncoding as PositionEncoding
 from pretrain.model.position_tables import RelativeBias as RelativeBias
 from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
 from pretrain.model.torch_attention import (
     AttentionInputs,
     eager,
-    queries_keys_values,
     sdpa,
     weights_and_values,
 )
@@ -132,15 +131,14 @@ class TupeloModel(TupeloPreTrainedModel):
             raise ValueError("give either input_ids or inputs_embeds")
         x_BSD = self.token_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         length, longest = x_BSD.shape[1], config.max_position_embeddings
-        if not is_exported() and length > longest:
+        if length > longest:
             raise ValueError(
                 f"the input has {length} tokens, but there are {longest} positions; shorten it, "
                 "for instance with truncation=True in the tokenizer"
             )
-        if token_type_ids is not None and (is_traced() or token_type_ids.any()):
+        if token_type_ids is not None and token_type_ids.any():
             raise ValueError(
-                "this model was pre-trained without segments: leave token_type_ids out (zeros "
-                "are accepted where nothing is traced or compiled)"
+                "this model was pre-trained without segments: leave token_type_ids out"
             )
         x_BSD = self.dropout(self.embedding_norm(self._with_positions(x_BSD, position_ids)))
         x_BSD, states, weights = self._through_blocks(
@@ -162,7 +160,7 @@ class TupeloModel(TupeloPreTrainedModel):
             added_BSD: Tensor = self.positions.position_embeddings(position_ids)
             return x_BSD + added_BSD
         in_order = torch.arange(x_BSD.shape[1], device=x_BSD.device)
-        if position_ids is not None and (is_traced() or (position_ids != in_order).any()):
+        if position_ids is not None and (position_ids != in_order).any():
             raise ValueError(
                 f"with positions={self.config.positions!r} tokens are at 0, 1, 2, ...: leave "
                 "position_ids out"
@@ -173,14 +171,14 @@ class TupeloModel(TupeloPreTrainedModel):
         self, x_BSD: Tensor, attention_mask: Tensor | None, *, with_states: bool, with_weights: bool
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """Return the output, and the input and the attention weights of each block if asked for."""
-        terms, length = self._position_terms(x_BSD), x_BSD.shape[1]
+        length = x_BSD.shape[1]
+        terms = self.positions.terms(length, device=x_BSD.device)
         mask_BNSS = additive_mask(terms.bias_NSS, attention_mask, x_BSD.dtype)
         terms = terms._replace(bias_NSS=mask_BNSS)
-        reach = self.config.max_position_embeddings if is_traced() else length
         states, weights = list[Tensor](), list[Tensor]()
         block: Any  # which other programs may have wrapped
         for layer, block in enumerate(self.blocks):
-            own = self.positions.of_layer(terms, layer, reach)
+            own = self.positions.of_layer(terms, layer, length)
             if with_states:
                 states.append(x_BSD)
             if with_weights:
@@ -195,49 +193,6 @@ class TupeloModel(TupeloPreTrainedModel):
         if self.final_norm is not None:
             x_BSD = self.final_norm(x_BSD)
         return x_BSD, states, weights
-
-    def _position_terms(self, x_BSD: Tensor) -> PositionTerms:
-        """Return what all layers share.
-
-        Where a graph is recorded, a length is no number: the terms are taken from those of the
-        longest row.
-        """
-        length = x_BSD.shape[1]
-        if not is_traced():
-            return self.positions.terms(length, device=x_BSD.device)
-        longest = self.config.max_position_embeddings
-        position_S = torch.arange(length, device=x_BSD.device)
-        return of_first(self.positions.terms(longest, device=x_BSD.device), position_S)
-
-
-def is_traced() -> bool:
-    """Return whether a graph is recorded that must hold for rows of any length and content."""
-    is_tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
-    return is_tracing or torch.compiler.is_compiling()
-
-
-def is_exported() -> bool:
-    """Return whether a graph is recorded to be kept: one of torch.compile is for the rows at hand.
-
-    One function, as torch.compile compiles it alone where that of the caller failed.
-    """
-    return is_traced() and not torch.compiler.is_dynamo_compiling()
-
-
-def of_first(terms: PositionTerms, position_S: Tensor) -> PositionTerms:
-    """Return the terms of the positions 0, 1, ..., from those of longer rows.
-
-    They are gathered: a graph with slices would hold for all lengths but the longest.
-    """
-    bias_NSS, query_key_NSH, rotation = terms.bias_NSS, terms.query_key_NSH, terms.rotation
-    if bias_NSS is not None:
-        bias_NSS = bias_NSS.index_select(1, position_S).index_select(2, position_S)
-    if query_key_NSH is not None:
-        query_NSH, key_NSH = (rows.index_select(1, position_S) for rows in query_key_NSH)
-        query_key_NSH = (query_NSH, key_NSH)
-    if rotation is not None:
-        rotation = Rotation(*(angles.index_select(0, position_S) for angles in rotation))
-    return terms._replace(bias_NSS=bias_NSS, query_key_NSH=query_key_NSH, rotation=rotation)
 
 
 def additive_mask(
@@ -266,31 +221,7 @@ def additive_mask(
 
 def attend(config: TupeloConfig, inputs: AttentionInputs) -> Tensor:
     """Attend as the configuration asks for; see `AttentionBackend` of torch_attention.py."""
-    backend = eager if config._attn_implementation == "eager" else sdpa
-    if not is_traced():
-        return backend(inputs)
-    # Where the graph runs, attention may order its output otherwise.
-    mixed_BSNH = backend(_with_gathered_scores(inputs)).transpose(1, 2)
-    return mixed_BSNH.clone(memory_format=torch.contiguous_format).transpose(1, 2)
-
-
-def _with_gathered_scores(inputs: AttentionInputs) -> AttentionInputs:
-    """Return the inputs with scale q_i a_{clip(j - i)} in the bias instead of the rows a.
-
-    They are gathered: the shapes of the trainer's faster function cannot be traced.
-    """
-    key_RH, bias_NSS = inputs.terms.relative_key_RH, inputs.terms.bias_NSS
-    if key_RH is None:
-        return inputs
-    q_BNSH, _, _ = queries_keys_values(inputs)
-    length, reach = q_BNSH.shape[2], (key_RH.shape[0] - 1) // 2
-    position_S = torch.arange(length, device=q_BNSH.device)
-    row_SS = (position_S - position_S[:, None]).clamp(-reach, reach) + reach
-    scores_BNSR = q_BNSH @ (key_RH * inputs.scale).to(q_BNSH.dtype).t()
-    scores_BNSS = scores_BNSR.gather(-1, row_SS.expand(*q_BNSH.shape[:3], length))
-    bias_BNSS = scores_BNSS if bias_NSS is None else bias_NSS + scores_BNSS
-    terms = inputs.terms._replace(bias_NSS=bias_BNSS, relative_key_RH=None)
-    return inputs._replace(terms=terms)
+    return eager(inputs) if config._attn_implementation == "eager" else sdpa(inputs)
 
 
 class TupeloWithHead(TupeloPreTrainedModel):

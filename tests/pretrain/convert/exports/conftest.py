@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from pretrain.config.settings import ModelSettings
-from pretrain.convert.exports.hf_writer import write_pretrained
+from pretrain.convert.exports.hf_format import write_pretrained
 from pretrain.convert.pretrained import Pretrained
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained

@@ -188,25 +188,13 @@ def test_the_output_embeddings_are_the_map_of_the_head(exported):
 
 @pytest.mark.parametrize("positions", KINDS)
 @torch.no_grad()
-def test_a_graph_of_one_length_holds_for_every_length_and_batch(exported, positions):
+def test_a_graph_of_one_length_holds_for_every_number_of_rows(exported, positions):
     model = loaded(AutoModelForMaskedLM, exported(positions))
-    shape = {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("tokens", min=2, max=24)}
-    shapes = {"input_ids": shape, "attention_mask": shape}
+    rows_of_any_number = {0: torch.export.Dim("batch", max=64)}
+    shapes = {"input_ids": rows_of_any_number, "attention_mask": rows_of_any_number}
     graph = torch.export.export(model, rows(), dynamic_shapes=shapes).module()
-    for number, length in ((1, 2), (3, 20), (5, 24)):
-        ids, mask = rows(number, length)
+    for number in (1, 5):
+        ids, mask = rows(number)
         expected = model(ids, mask).logits[mask.bool()]
         found = graph(ids, mask).logits[mask.bool()]
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow("compiles a model")
-@torch.no_grad()
-def test_a_compiled_model_takes_rows_of_its_length_and_refuses_longer_ones(exported):
-    model = loaded(AutoModelForMaskedLM, exported("tupe-r"))
-    compiled = torch.compile(model, backend="eager", dynamic=True)
-    for length in (5, 24):
-        ids, mask = rows(2, length)
-        torch.testing.assert_close(compiled(ids, mask).logits, model(ids, mask).logits)
-    with pytest.raises(ValueError, match="25 tokens, but there are 24 positions; shorten"):
-        compiled(torch.zeros(1, 25, dtype=torch.int64))

@@ -10,12 +10,11 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForPreTraining,
-    BertModel,
 )
 
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
-from pretrain.convert.pretrained import load_pretrained, restored_model
+from pretrain.convert.pretrained import load_pretrained, restored_network
 
 WORDS = "the cat dog sat ran on mat a b c ##d ##e ##f paris is capital of france . , one two"
 ENTRIES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), '"']
@@ -73,7 +72,7 @@ def assert_same_logits(pretrained, model):
 def our_logits(pretrained, ids):
     places = torch.arange(ids.numel())
     with torch.no_grad():
-        return restored_model(pretrained).logits(ids, places).view(*ids.shape, -1)
+        return restored_network(pretrained).logits(ids, places).view(*ids.shape, -1)
 
 
 def rows():
@@ -97,20 +96,6 @@ def test_pickled_weights_are_read_like_safetensors(tmp_path):
     assert_same_logits(load_pretrained(tmp_path), model)
 
 
-def test_weights_in_several_files_are_put_together(tmp_path):
-    model = save(tmp_path)
-    stored = list(model.state_dict().items())
-    (tmp_path / "model.safetensors").unlink()
-    places = {}
-    for number, part in enumerate((stored[::2], stored[1::2])):
-        name = f"model-{number}.safetensors"
-        save_file({key: tensor.clone() for key, tensor in part}, tmp_path / name)
-        places |= {key: name for key, _ in part}
-    index = tmp_path / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": places}))
-    assert_same_logits(load_pretrained(tmp_path), model)
-
-
 def test_names_of_2018_are_understood(tmp_path):
     model = save(tmp_path)
 
@@ -131,13 +116,9 @@ def test_names_of_2018_are_understood(tmp_path):
     [
         ({"hidden_act": "relu"}, "has hidden_act='relu'; .* hidden_act='gelu'"),
         ({"model_type": "modernbert"}, "has model_type=.modernbert.; supported"),
-        ({"model_type": None}, "has model_type=None; supported"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
         ({"is_decoder": True}, "has is_decoder=True"),
-        ({"num_attention_heads": 5}, "width=24 cannot be split over model.num_heads=5"),
         ({"num_hidden_layers": 4}, "another model: .* needs encoder.blocks.3"),
-        ({"num_hidden_layers": 2}, "has no place for bert.encoder.layer.2"),
-        ({"vocab_size": 41}, r"token_embeddings.weight is \(40, 24\) instead of \(41, 24\)"),
     ],
 )
 def test_a_model_that_computes_something_else_is_refused_by_name(tmp_path, changes, complaint):
@@ -145,12 +126,6 @@ def test_a_model_that_computes_something_else_is_refused_by_name(tmp_path, chang
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
     with pytest.raises(ConfigError, match=complaint):
-        load_pretrained(tmp_path)
-
-
-def test_an_encoder_without_its_head_is_refused(tmp_path):
-    save(tmp_path, BertModel)
-    with pytest.raises(ConfigError, match=r"no pre-training head \(head.dense.bias, .* missing\)"):
         load_pretrained(tmp_path)
 
 
@@ -214,7 +189,7 @@ def test_a_name_that_is_not_on_the_hub_is_one_clear_error(tmp_path, monkeypatch)
         load_pretrained("runs/typo")
 
 
-def test_a_model_that_was_downloaded_is_used_where_the_hub_cannot_be_reached(tmp_path, monkeypatch):
+def test_a_model_that_was_downloaded_is_used_without_asking_the_hub(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("pretrain.convert.external.hf_bert.connect_to_hub", unreachable)
     stored = tmp_path / "models--some--bert"
@@ -227,4 +202,4 @@ def test_a_model_that_was_downloaded_is_used_where_the_hub_cannot_be_reached(tmp
 
 
 def unreachable():
-    raise OSError("no network")
+    raise AssertionError("the Hub was asked")

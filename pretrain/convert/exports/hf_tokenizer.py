@@ -1,4 +1,4 @@
-"""Write a model as a folder that transformers loads: model, tokenizer, and code if needed."""
+"""Write a tokenizer as files that transformers' AutoTokenizer loads."""
 
 import json
 from pathlib import Path
@@ -8,45 +8,10 @@ from tokenizers import Regex, Tokenizer, normalizers, processors
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TOKENIZER_FILE
-from pretrain.convert.exports.hf_format import (
-    TOKENIZER_CLASS,
-    ExportRecord,
-    configuration,
-    write_model,
-)
-from pretrain.convert.model import Pretrained, discriminator_weights
-from pretrain.convert.stock_models import stock_model
 from pretrain.convert.text_encoder import TextEncoder
 
+TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
-
-
-def write_pretrained(folder: Path, pretrained: Pretrained, *, run: str | None = None) -> None:
-    """Write the configuration, the weights, the tokenizer, and code if transformers has none.
-
-    Args:
-        folder: where the files go.
-        pretrained: the model.
-        run: `identity_of` the run that trained it.
-    """
-    record = ExportRecord(
-        name=pretrained.name,
-        step=pretrained.step,
-        sequence_length=pretrained.sequence_length,
-        tokenizer=pretrained.text_encoder.record,
-        vocabulary=pretrained.text_encoder.fingerprint(),
-        run=run,
-        objective=pretrained.objective,
-    )
-    stock = stock_model(pretrained.model, pretrained.objective)
-    weights = discriminator_weights(pretrained.weights)  # no program fine-tunes a generator
-    write_model(folder, configuration(pretrained.model, record), weights, stock)
-    write_tokenizer(
-        folder,
-        pretrained.text_encoder,
-        sequence_length=pretrained.sequence_length,
-        with_token_types=stock is not None,
-    )
 
 
 def write_tokenizer(
@@ -90,7 +55,8 @@ def _tokenizer(text_encoder: TextEncoder) -> Tokenizer:
         if token["id"] == text_encoder.special["mask"]:
             token |= {"lstrip": True, "rstrip": not has_joint}
     tokenizer = Tokenizer.from_str(json.dumps(content))
-    if _ids(tokenizer, "a ") != _ids(tokenizer, "a"):
+    with_space, without = (tokenizer.encode(text, add_special_tokens=False) for text in ("a ", "a"))
+    if with_space.ids != without.ids:
         steps = [
             normalizers.Replace(Regex(r"\s+"), " "),
             normalizers.Strip(left=not has_joint, right=True),
@@ -106,8 +72,3 @@ def _tokenizer(text_encoder: TextEncoder) -> Tokenizer:
         special_tokens=[(cls, text_encoder.special["cls"]), (sep, text_encoder.special["sep"])],
     )
     return tokenizer
-
-
-def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
-    return ids
