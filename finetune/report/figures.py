@@ -35,42 +35,37 @@ Lines = Sequence[Sequence[Point]]  # of each model
 def draw_figures(table: ScoreTable, folder: Path) -> list[Picture]:
     """Write every picture that the table has data for, as PNG and SVG: PLD's Fig. 10 and 11."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [*_over_steps(table, folder), *_over_rates(table, folder)]
-
-
-def _over_steps(table: ScoreTable, folder: Path) -> list[Picture]:
-    models: dict[str, list[TableRow]] = {}
+    over_steps: dict[str, list[TableRow]] = {}
     for row in table.every_row:
         if row.pretrained and row.step is not None:
-            models.setdefault(table.label(row), []).append(row)
+            over_steps.setdefault(table.label(row), []).append(row)
+    newest = {(row.model, row.origin): row for row in table.rows if row.pretrained}
+    over_rates = list(newest.values()) or [row for row in table.rows if row.origin]
 
-    def rates(task: str) -> list[list[tuple[float, RateScores]]]:
+    def by_step(task: str) -> list[list[tuple[float, RateScores]]]:
         return [
             [(row.step or 0, best) for row in rows if (best := table.best(row, task))]
-            for rows in models.values()
+            for rows in over_steps.values()
         ]
 
-    panels = [*_panels(table, rates)]
-    if table.averaged:
-        averages = [
-            [Point(row.step or 0, table.average(row)) for row in rows] for rows in models.values()
-        ]
-        panels.insert(0, ("average", "score x 100", averages))
-    return _draw(panels, "steps of pre-training", list(models), folder / "over_steps_")
-
-
-def _over_rates(table: ScoreTable, folder: Path) -> list[Picture]:
-    newest = {(row.model, row.origin): row for row in table.rows if row.pretrained}
-    compared = list(newest.values()) or [row for row in table.rows if row.origin]
-
-    def rates(task: str) -> list[list[tuple[float, RateScores]]]:
+    def by_rate(task: str) -> list[list[tuple[float, RateScores]]]:
         return [
             [(r.learning_rate, r) for r in table.rates.get((row, task), []) if r.learning_rate]
-            for row in compared
+            for row in over_rates
         ]
 
-    names = [table.label(row) for row in compared]
-    return _draw(_panels(table, rates), "learning rate", names, folder / "over_rates_")
+    panels = [*_panels(table, by_step)]
+    if table.averaged:
+        averages = [
+            [Point(row.step or 0, table.average(row)) for row in rows]
+            for rows in over_steps.values()
+        ]
+        panels.insert(0, ("average", "score x 100", averages))
+    names = [table.label(row) for row in over_rates]
+    return [
+        *_draw(panels, "steps of pre-training", list(over_steps), folder / "over_steps_"),
+        *_draw(_panels(table, by_rate), "learning rate", names, folder / "over_rates_"),
+    ]
 
 
 def _panels(

@@ -23,7 +23,7 @@ from finetune.protocol import Protocol
 from finetune.results.result import Scores, TrialResult, predictions_file, read_result, save_result
 from finetune.results.sweep_record import ModelRef
 from finetune.sweep.references import TaskRef, load_model
-from finetune.tasks.task import Task, TaskData, TaskError
+from finetune.tasks.task import TaskData, TaskError
 from finetune.training.encoding import EncodedTask, encode_task
 from finetune.training.evaluation import attention_on, uses_bf16
 from finetune.training.train import Diverged, FineTuning, Outcome, build_task_model
@@ -303,26 +303,23 @@ def result_of(
 
 
 def write_predictions(folder: Path, data: EncodedTask, outcome: Outcome) -> None:
-    """Write what a trial predicted into its folder, a file for each split."""
-    for name, predictions in outcome.predictions.items():
-        split = (data.development | data.test)[name]
-        expected: list[float | None] = [*split.labels] or [None] * len(predictions)
-        rows = zip(split.identities, predictions, expected, strict=True)
-        lines = [_predicted(data.task, *row) for row in rows]
-        save_text(predictions_file(folder, name), json.dumps(lines) + "\n")
+    """Write what a trial predicted into its folder, a file for each split.
 
-
-def _predicted(
-    task: Task, identity: str, value: float, expected: float | None
-) -> dict[str, str | float]:
-    """Return a prediction as it is written: a class with its label, a known label beside it."""
+    A class has its label beside it, and so has a known label.
+    """
+    task = data.task
     is_class = task.kind == "classification"
-    line: dict[str, str | float] = {"identity": identity, "prediction": value}
-    if is_class:
-        line["label"] = task.labels[int(value)]
-    if expected is not None:
-        line["expected"] = task.labels[int(expected)] if is_class else expected
-    return line
+    for name, predictions in outcome.predictions.items():
+        split, lines = (data.development | data.test)[name], []
+        expected: list[float | None] = [*split.labels] or [None] * len(predictions)
+        for identity, value, known in zip(split.identities, predictions, expected, strict=True):
+            line: dict[str, str | float] = {"identity": identity, "prediction": value}
+            if is_class:
+                line["label"] = task.labels[int(value)]
+            if known is not None:
+                line["expected"] = task.labels[int(known)] if is_class else known
+            lines.append(line)
+        save_text(predictions_file(folder, name), json.dumps(lines) + "\n")
 
 
 class Curves:

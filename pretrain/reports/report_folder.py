@@ -4,26 +4,19 @@ A new report replaces the files of an earlier one in its folder. A folder that h
 is never written to.
 """
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
-
 from data_prep.files.atomic import save_text
 from data_prep.files.quoting import plain
 from pretrain.config.errors import ConfigError
 
-RECORD_FILE = "written.json"
+RECORD_FILE = "written.json"  # its "files": relative to the folder
 PARTIAL = ".partial-"  # begins the name of a report that is being written
-
-
-class Written(BaseModel):
-    """The record of what a command wrote into a folder."""
-
-    files: list[str]  # relative to this folder
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,15 @@ class ReportFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=self.folder) as partial:
                 yield Path(partial)
-                self._move(Path(partial), before)
+                files = [file for file in sorted(Path(partial).rglob("*")) if file.is_file()]
+                new = {str(file.relative_to(partial)): file for file in files}
+                for name in set(before) - set(new):
+                    (self.folder / name).unlink(missing_ok=True)
+                record = json.dumps({"files": list(new)}, indent=1)
+                save_text(self.folder / RECORD_FILE, f"{record}\n")
+                for name, file in new.items():
+                    (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    file.replace(self.folder / name)
         except OSError as error:
             raise ConfigError(
                 f"cannot write {self.kind} to {self.folder}: {error.strerror}; choose another "
@@ -77,21 +78,10 @@ class ReportFolder:
         if all(name.startswith(PARTIAL) for name in found):
             return []
         try:
-            record = Written.model_validate_json((self.folder / RECORD_FILE).read_bytes())
-        except (OSError, ValidationError):
+            record = json.loads((self.folder / RECORD_FILE).read_bytes())["files"]
+            inside = self.folder.resolve()
+            return [name for name in record if inside in (inside / name).resolve().parents]
+        except (OSError, ValueError, LookupError, TypeError):
             raise ConfigError(
                 f"{self.folder} holds other files ({plain(found[0])}); choose another {self.option}"
             ) from None
-        inside = self.folder.resolve()
-        return [name for name in record.files if inside in (inside / name).resolve().parents]
-
-    def _move(self, partial: Path, before: list[str]) -> None:
-        new = sorted(
-            str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file()
-        )
-        for name in set(before) - set(new):
-            (self.folder / name).unlink(missing_ok=True)
-        save_text(self.folder / RECORD_FILE, Written(files=new).model_dump_json(indent=1) + "\n")
-        for name in new:
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (partial / name).replace(self.folder / name)

@@ -1,19 +1,6 @@
-"""A sweep in words: arms with their settings, and seeds; from a TOML file or a command line.
+"""A sweep in words: arms with their settings, and seeds; from a command line or a TOML file.
 
-# The first line, for lists.
-seeds = 3                                  # or [4, 8, 9]
-budget = "flops"                           # see budget.py
-[settings]                                 # of all arms
-steps = 800
-[arms]                                     # NAME = a recipe, or a table
-baseline = "bert_r"
-[arms.layer_drop]
-recipe = "tupe_r_pld"
-learning_rate.peak = 4e-3                  # a setting that this arm changes
-values.layer_drop.theta_bar = [0.5, 0.9]   # an arm for each: layer_drop-0.5, layer_drop-0.9
-tune.layer_drop.gamma = [0.01, 0.1, 1.0]   # instead of what [tune] tries, and as many
-[tune]                                     # see tuning.py
-learning_rate.peak = [1e-3, 2e-3, 4e-3]
+`tupelo sweep --help` shows such a file. What an arm has under `tune` it tries instead of [tune].
 """
 
 import itertools

@@ -7,49 +7,31 @@ its own end. Short runs favour high learning rates: a share of 1 is the safe one
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
-from pretrain.reports.words import listed
 from pretrain.sweeps.folder import TRIALS
 from pretrain.sweeps.plan import Sweep, SweepArm, SweepRun
 from pretrain.sweeps.spec import ArmSpec, Point, in_a_name
 
 
-@dataclass(frozen=True)
-class Tried:
-    """A point of the grid of an arm.
-
-    Attributes:
-        given: the arm.
-        point: of its grid.
-        trials: with each seed of tuning.
-    """
+class Tried(NamedTuple):
+    """A point of the grid of an arm, and its trials, one with each seed of tuning."""
 
     given: ArmSpec
     point: Point
     trials: list[SweepRun]
 
-    @property
-    def loss(self) -> float:
-        """Return the median held-out loss at the end in nats; infinite: it diverged."""
-        losses = []
-        for run in self.trials:
-            end = finished(run.folder)  # none: an anomaly stopped it
-            loss = math.inf if end is None else end.held_out_loss
-            losses.append(loss if math.isfinite(loss) else math.inf)
-        return statistics.median(losses)
-
-    def describe(self) -> str:
-        """Return the settings that were changed."""
-        return ", ".join(f"{name} {word}" for name, word in self.point.items())
-
 
 def points_tried(sweep: Sweep, folder: Path) -> list[list[Tried]]:
-    """Return the points of the grid of each arm; none: the sweep tunes nothing."""
-    share, seeds = sweep.spec.tuning.share, tuning_seeds(sweep)
+    """Return the points of the grid of each arm; none: the sweep tunes nothing.
+
+    The seeds are the first ones after those of all runs that are reported.
+    """
+    share, first = sweep.spec.tuning.share, 1 + max(max(sweep.seeds_of(a)) for a in sweep.arms)
+    seeds = range(first, first + sweep.spec.tuning.seeds)
 
     def tried(given: ArmSpec, point: Point) -> Tried:
         arm = sweep.arm(given, point, share=share)
@@ -63,35 +45,40 @@ def points_tried(sweep: Sweep, folder: Path) -> list[list[Tried]]:
     ]
 
 
-def tuning_seeds(sweep: Sweep) -> list[int]:
-    """Return the seeds of trials: the first ones after those of all runs that are reported."""
-    first = 1 + max(seed for arm in sweep.arms for seed in sweep.seeds_of(arm))
-    return list(range(first, first + sweep.spec.tuning.seeds))
-
-
 def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[SweepArm], list[str]]:
-    """Return each arm at its best point, and notes on what was tried.
+    """Return each arm at the point of the lowest median loss, and notes on what was tried.
 
     Raises:
         ConfigError: all trials of an arm diverged.
     """
     arms, notes = [], []
     for tried in by_arm:
-        given, best = tried[0].given, min(tried, key=lambda one: one.loss)
-        if best.loss == math.inf:
+        given = tried[0].given
+        losses = [statistics.median(map(_loss, one.trials)) for one in tried]
+        lowest = min(losses)
+        if lowest == math.inf:
             raise ConfigError(f"every trial of {given.name} diverged; give [tune] lower values")
-        arms.append(sweep.arm(given, best.point))
-        losses = [f"{one.describe()}: {one.loss:.3f}".replace("inf", "diverged") for one in tried]
-        notes.append(f"tuned {given.name}: {best.describe()} ({'; '.join(losses)})")
-        edges = [name for name in best.point if _is_edge(name, best, tried)]
+        best = tried[losses.index(lowest)].point
+        arms.append(sweep.arm(given, best))
+        words = [", ".join(f"{name} {word}" for name, word in one.point.items()) for one in tried]
+        shown = [f"{point}: {loss:.3f}" for point, loss in zip(words, losses, strict=True)]
+        found = "; ".join(shown).replace("inf", "diverged")
+        notes.append(f"tuned {given.name}: {words[losses.index(lowest)]} ({found})")
+        edges = [name for name in best if _is_edge(best[name], {one.point[name] for one in tried})]
         if edges:
-            notes.append(f"best at the edge of what was tried: {listed(edges)} of {given.name}")
+            notes.append(f"best at the edge of what was tried: {', '.join(edges)} of {given.name}")
     return arms, notes
 
 
-def _is_edge(name: str, best: Tried, tried: Sequence[Tried]) -> bool:
+def _loss(run: SweepRun) -> float:
+    """Return the held-out loss at the end in nats; infinite: it diverged."""
+    end = finished(run.folder)  # none: an anomaly stopped it
+    return end.held_out_loss if end and math.isfinite(end.held_out_loss) else math.inf
+
+
+def _is_edge(word: str, words: set[str]) -> bool:
     try:
-        values = sorted({float(one.point[name]) for one in tried})
+        values = sorted(map(float, words))
+        return len(values) > 1 and float(word) in (values[0], values[-1])
     except ValueError:
         return False
-    return len(values) > 1 and float(best.point[name]) in (values[0], values[-1])

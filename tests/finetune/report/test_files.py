@@ -126,14 +126,3 @@ def test_results_of_which_all_diverged_can_be_written(tmp_path):
     print_table([tmp_path], to=tmp_path / "out")
     (line,) = csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines())
     assert (line["score"], line["finished"], line["diverged"]) == ("diverged", "0", "2")
-
-
-@pytest.mark.filterwarnings("error")
-def test_pictures_of_models_with_long_names_are_drawn_within_their_width(tmp_path):
-    for model in ("a_model_with_a_rather_long_name_of_its_own", "b"):
-        for rate in (1e-3, 2e-3):
-            for place in ("one_folder", "another_folder"):
-                source = f"/runs/{place}/{model}"
-                write_result(tmp_path / place, "RTE", 0.5, model=model, rate=rate, source=source)
-    print_table([tmp_path], to=tmp_path / "out")
-    assert list((tmp_path / "out" / "figures").glob("over_rates_*.png"))

@@ -5,7 +5,6 @@ import json
 import math
 import statistics
 
-import numpy
 import pytest
 from scipy.stats import binom
 
@@ -44,15 +43,6 @@ def test_the_interval_of_the_median_is_the_narrowest_of_the_binomial(n):
     assert found.num_pairs == n
     if n < 6:
         assert found.confidence == 1 - 2 ** (1 - n)
-
-
-@pytest.mark.parametrize("n", [3, 8, 13])
-def test_so_many_intervals_contain_the_median_of_the_distribution(n):
-    samples = numpy.random.default_rng(0).exponential(size=(4000, n))
-    intervals = [median_interval(list(sample)) for sample in samples]
-    share = numpy.mean([one.low <= math.log(2) <= one.high for one in intervals])
-    # Six standard errors of a share of 4,000 samples.
-    assert share == pytest.approx(intervals[0].confidence, abs=6 * math.sqrt(0.25 * 0.75 / 4000))
 
 
 @pytest.mark.parametrize("values", [(1.0, 2.0, math.nan), (math.nan, 0.5), (math.inf, 2.0, 1.0)])

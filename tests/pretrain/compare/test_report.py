@@ -49,17 +49,6 @@ def test_a_target_near_the_unigram_entropy_is_noted(tmp_path, target, where, is_
     assert text.count("entropy") == 1 and "note: unigram entropy: not recorded" in text
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_everything_fits_the_terminal(tmp_path, width, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arms = [
-        arm(Path(), f"an_arm_of_the_paper_{number}", *words, ends=(4.0, 4.1))
-        for number, words in enumerate([(), POST, BERT, DROP, (*POST, *BERT), (*BERT, *DROP)])
-    ]
-    comparison = compare(runs(*(folder for folders in arms for folder in folders)))
-    assert max(map(len, report_of(comparison).as_text(width).split("\n"))) <= width
-
-
 def test_two_doubtful_arms_are_at_most_25_lines_and_each_note_is_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     known = {"frequency_entropy": 6.5, "finished": False}

@@ -1,6 +1,5 @@
 """Equal cost: the lengths of arms against sums of every step, and against finished runs."""
 
-import json
 import math
 
 import pytest
@@ -126,24 +125,3 @@ def test_what_is_stated_in_steps_follows_the_length(tmp_path):
 def test_a_wrong_budget_is_one_line(spec, words, message):
     with pytest.raises(ConfigError, match=message):
         sweep(spec, *words)
-
-
-@pytest.mark.slow("four whole runs; their lengths and FLOPs are tested without")
-def test_finished_runs_of_equal_flops_agree_within_a_step_and_are_annealed(
-    command, spec, tmp_path, shards
-):
-    words = ("--budget", "flops", "--steps", "40", "--data.shards", shards, "--loggers", "none")
-    asked = sweep(spec, *words, "--engine.ds_config", "zero1_fp32")
-    results = {}
-    for (run,) in asked.runs(tmp_path / "runs"):
-        status, _, errors = command.run(run.words)
-        assert status == 0, errors[-3000:]
-        results[run.arm.name] = json.loads((run.folder / "result.json").read_text())
-    costs = {name: result["expected_flops"] for name, result in results.items()}
-    for name, result in results.items():
-        step = costs[name] / result["step"]
-        assert abs(costs[name] - costs["full"]) <= step
-        decaying = result["step"] * 0.9
-        rate = result["final_learning_rate"] / result["peak_learning_rate"]
-        assert rate == pytest.approx(1 / decaying, rel=0.15)
-    assert results["drop-0.3"]["step"] > results["full"]["step"] == 40

@@ -4,7 +4,6 @@ import re
 import shutil
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pretrain.__main__ import main
@@ -14,7 +13,7 @@ from pretrain.compare.tables import report_of
 from pretrain.config.errors import ConfigError
 from pretrain.sweeps.records import keep
 from tests.pretrain.commands.test_compare import write_run
-from tests.pretrain.sweeps.conftest import SIZES, trained
+from tests.pretrain.sweeps.conftest import trained
 
 ARMS = ("bert_a", "tupe_r")
 
@@ -95,20 +94,6 @@ def test_another_machine_trains_what_is_not_recorded(here, run, monkeypatch, tmp
     assert trained(here) == [("tupe_r", "runs/other/tupe_r-seed1", "1", False)]
     assert all("--steps 7 " in call for call in here.calls(" train "))
     assert len(here.compared[0][1:-2]) == 4 and (kept / "tupe_r-seed1/result.json").exists()
-
-
-def test_a_sweep_that_is_killed_leaves_records_of_what_was_finished(here, shards, tmp_path):
-    kept = tmp_path / "kept"
-    words = (*ARMS, "--name", "x", "--data.shards", shards, *SIZES, "--records", kept)
-    process = here.start_waiting("sweep", *words, STUB_WAITS="runs/x/tupe_r")
-    for killed in (process, *psutil.Process(process.pid).children()):
-        killed.kill()
-    process.communicate(timeout=60)
-    assert [path.parent.name for path in kept.glob("*/result.json")] == ["bert_a"]
-    shutil.rmtree("runs")
-    here.log.unlink()
-    main(["sweep", "--resume", "--name", "x", "--records", str(kept)])
-    assert [call.split()[4] for call in here.calls(" train ")] == ["tupe_r"]
 
 
 def test_a_new_sweep_takes_a_new_folder_of_records(here, run, tmp_path):

@@ -1,7 +1,5 @@
 """`--smoke`: every recipe becomes tiny, and what the command line gives stays."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from pretrain.commands import sweep as sweep_command
 from pretrain.config.recipe import load_settings
 from pretrain.model.cost import parameters_by_group
 from pretrain.sweeps.plan import Sweep
-from tests.forked_command import environment
 
 ROOT = Path(__file__).parents[3]
 
@@ -51,21 +48,3 @@ def test_a_smoke_test_has_one_seed_unless_the_command_line_gives_more(tmp_path, 
     assert smoke.seeds_of(smoke.arms[0]) == [4 if "4" in seeds else smoke.arms[0].settings.seed]
     several = sweep(str(tmp_path / "mine.toml"), "--smoke", "--seeds", "2")
     assert len(several.seeds_of(several.arms[0])) == 2
-
-
-@pytest.mark.slow("each part of it has tests of its own")
-def test_a_smoke_test_goes_from_text_to_report(tmp_path):
-    words = [sys.executable, "-m", "pretrain", "sweep", "bert_a", "tupe_r_pld", "--smoke"]
-    ended = subprocess.run(
-        [*words, "--name", "x"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    report = tmp_path / "runs/x/report"
-    assert "its numbers mean nothing" in (report / "index.html").read_text()
-    assert "* this is a smoke test" in (report / "table.md").read_text()
-    assert ended.stdout.count("report: ") == 1

@@ -138,7 +138,6 @@ def test_a_sweep_in_place_of_a_recipe_is_one_line(written, monkeypatch, command,
     ("text", "message"),
     [
         ("[arms]", "arms={}: .* at least 1 item"),
-        ("arms.a.steps = 3", "arms.a.recipe.*: field required"),
         ("arms.a = 'brt_r'", "no recipe 'brt_r'; did you mean bert_r"),
         ("arms.'a b' = 'bert_r'", "use letters, digits, and . _ - for names, not a b"),
         ("arms.report = 'bert_r'", "an arm cannot be called report"),
@@ -147,18 +146,11 @@ def test_a_sweep_in_place_of_a_recipe_is_one_line(written, monkeypatch, command,
             "arm 'a': there is no setting model.nrm",
         ),
         ("arms.a = {recipe = 'bert_r', seed = 3}", "arm 'a' has seed: give seeds at the top"),
-        ("arms.a = {recipe = 'bert_r', steps = 1979-05-27}", "steps=.* is not a value"),
-        (
-            "arms.a = {recipe = 'bert_r', values = 3}",
-            "arms.a.values=3: input should be a valid dict",
-        ),
         ("arms.a = {recipe = 'bert_r', values.steps = 3}", "steps=3 is not a list"),
         ("arms.a = {recipe = 'bert_r', values.steps = [3, 3]}", "has a value twice"),
-        ("arms.a = {recipe = 'bert_r', steps = 3, values.steps = [3]}", "gives steps twice"),
         ("arms.a = 'bert_r'\narms.b = 'bert_r'", "a and b have the same settings"),
         ("steps = 3\narms.a = 'bert_r'", r"steps is a setting of runs; put it under \[settings\]"),
         ("sedes = 3\narms.a = 'bert_r'", "there is no setting sedes; did you mean seeds"),
-        ("settings.stps = 3\narms.a = 'bert_r'", r"\[settings\]: there is no setting stps"),
         ("seeds = [1, 1]\narms.a = 'bert_r'", "seeds 1 1: give whole numbers .*each once"),
         (
             "seeds = 99999\narms.a = 'bert_r'",
@@ -173,18 +165,6 @@ def test_a_sweep_in_place_of_a_recipe_is_one_line(written, monkeypatch, command,
         (
             "tune.steps = [3, 4]\narms.a = {recipe = 'bert_r', tune.learning_rate.peak = [0.1]}",
             "'a' tries 1 combinations, and .tune. 2; give as many",
-        ),
-        (
-            "arms.a = {recipe = 'bert_r', tune.learning_rate.peak = [0.1]}",
-            r"'a' tries 1 combinations, and \[tune\] 0",
-        ),
-        (
-            "tune.steps = [3]\narms.a = {recipe = 'bert_r', seed = 1, tune.hours = [3]}",
-            "'a' has seed",
-        ),
-        (
-            "tune.steps = [3]\narms.a = {recipe = 'bert_r', tune = 3}",
-            "arms.a.tune=3: input should be a valid dict",
         ),
     ],
 )
@@ -201,8 +181,6 @@ def test_a_wrong_spec_is_one_line_with_its_file(written, text, message):
         ("[arm]\na = 'bert_r'", "there is no setting arm; did you mean arms"),
         ("[settings]\nsteps = 3", r"\[settings\] is of a sweep, which needs \[arms\] too"),
         ("model.widht = 3", "there is no setting model.widht; did you mean model.width"),
-        ("modle.width = 3", "there is no setting modle; did you mean model"),
-        (".".join(["a"] * 3000) + " = 3", "there is no setting a"),
         ("model." + ".".join(["a"] * 3000) + " = 3", "there is no setting model.a"),
         ("model = 3", "model=3: input should be a valid dictionary"),
     ],
@@ -218,13 +196,6 @@ def test_a_spec_without_arms_is_one_line_with_its_file(written, command, text, m
 def test_a_spec_is_given_alone(written):
     with pytest.raises(ConfigError, match="theta_bar is a sweep, .*give it alone"):
         sweep("bert_r", "theta_bar")
-
-
-def test_an_option_that_makes_arms_equal_is_refused():
-    with pytest.raises(ConfigError, match="have the same settings.*option of the command line"):
-        sweep("theta_bar", "--layer_drop.theta_bar", "0.5", "--corpus", "text.txt")
-    with pytest.raises(ConfigError, match="tupe_r and tupe_r_pld have the same settings"):
-        sweep("tupe_r", "tupe_r_pld", "--layer_drop.schedule", "none", "--corpus", "text.txt")
 
 
 def test_the_example_of_the_documentation_is_a_sweep(written):

@@ -61,10 +61,7 @@ def test_data_are_prepared_once_before_the_first_run(here, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        ("data.sequence_length = 64", "data.sequence_length"),
         ("data.masking = 'words'", "data.masking"),
-        ("data.masked_probability = 0.3", "data.masked_probability"),
-        ("evaluation.rows = 8", "evaluation.rows"),
         ("model.vocabulary_size = 512", "model.vocabulary_size"),
         ("data.corpus = ['other.txt']\nevaluation.rows = 8", "data.corpus and evaluation.rows"),
     ],
@@ -212,18 +209,6 @@ def test_a_dry_run_shows_every_arm_and_leaves_nothing(here, run):
     assert [arm for arm, *_ in trained(here)] == ARMS
     assert all(call.endswith(" --dry-run") for call in here.calls())
     assert not here.compared and not list(Path("runs").glob("*/settings"))
-
-
-def test_a_dry_run_of_a_sweep_that_has_begun_shows_the_settings_that_it_has(here, run, capsys):
-    run("bert_a", "bert_r", "--name", "x", "--steps", "7")
-    Path("runs/x/bert_a/result.json").unlink()
-    here.log.unlink()
-    capsys.readouterr()
-    main(["sweep", "--resume", "--name", "x", "--dry-run"])
-    (call,) = here.calls()
-    assert call.startswith("python -m pretrain train bert_a ") and "--steps 7 " in call
-    assert call.endswith(" --resume --dry-run")
-    assert capsys.readouterr().out == "bert_r: finished before\n"
 
 
 @pytest.mark.parametrize(

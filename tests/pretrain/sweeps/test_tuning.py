@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
-from tests.pretrain.sweeps.conftest import SIZES, trained
+from tests.pretrain.sweeps.conftest import trained
 from tests.pretrain.sweeps.test_spec import sweep
 
 PEAK = "--learning_rate.peak"
@@ -88,18 +87,6 @@ def test_a_trial_of_a_share_of_the_length_is_a_run_of_so_many_steps(here, run, s
     assert {peak for name, peak in peaks(here, "runs/x") if "one" in name} == {"0.5"}
 
 
-def test_the_length_of_a_trial_is_a_share_of_the_budget_of_its_arm(tmp_path):
-    (tmp_path / "mine.toml").write_text(
-        'budget = "flops"\nsettings.steps = 40\n[arms]\nfull = "tiny_cpu"\n[arms.drop]\n'
-        'recipe = "tiny_cpu"\nlayer_drop.schedule = "progressive"\n'
-    )
-    asked = sweep(tmp_path / "mine.toml")
-    whole = asked.arms[1].settings.steps
-    assert whole > 40
-    half = asked.arm(asked.spec.arms[1], {"learning_rate.peak": "0.5"}, share=0.5)
-    assert half.settings.steps == round(whole / 2) and half.settings.learning_rate.peak == 0.5
-
-
 def test_a_trial_that_diverges_is_a_result(here, run, spec, monkeypatch, capsys):
     monkeypatch.setenv("STUB_LOSSES", LOSSES)
     monkeypatch.setenv("STUB_DIVERGES", "* train *trials/two-2.0-*")
@@ -123,19 +110,3 @@ def test_an_arm_may_try_other_settings_as_many_times(here, run, spec, monkeypatc
     for call in here.calls(" train "):
         if "runs/x/two-seed" in call:
             assert "--optimizer.relative_rate 5.0 " in call and PEAK not in call
-
-
-def test_a_sweep_that_is_killed_while_it_tunes_is_resumed(here, shards, spec, monkeypatch):
-    words = (spec, "--name", "x", "--data.shards", shards, *SIZES)
-    monkeypatch.setenv("STUB_LOSSES", LOSSES)
-    process = here.start_waiting("sweep", *words, STUB_WAITS="runs/x/trials/one-1.0-seed5")
-    for killed in (process, *psutil.Process(process.pid).children()):
-        killed.kill()
-    process.communicate(timeout=60)
-    here.log.unlink()
-    main(["sweep", "--resume", "--name", "x"])
-    assert [name for name, _ in peaks(here, "runs/x/trials")][:2] == [
-        "one-1.0-seed5",
-        "one-2.0-seed5",
-    ]
-    assert {peak for name, peak in peaks(here, "runs/x") if "two" in name} == {"2.0"}
