@@ -65,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="that of these shards: a vocab.txt, a tokenizer.json, a folder with one, or a name on "
         "the Hugging Face Hub",
     )
-    parser.add_argument("--keep-duplicates", action="store_true", help="keep duplicate texts")
     add_rows_per_shard(parser)
     for name in SETTINGS:
         add_setting(parser, name, FIELDS[name])
@@ -78,7 +77,6 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.tokenizer,
         given.sequence_length if "sequence_length" in given.model_fields_set else None,
         given.valid_fraction,
-        arguments.keep_duplicates,
         given.damaged_files,
         arguments.rows_per_shard,
     )
@@ -92,7 +90,6 @@ class ImportSettings(NamedTuple):
     tokenizer: str  # that of the external shards: a file, a folder, or a name on the Hub
     sequence_length: int | None = None  # tokens in a sequence; None: as in the first sample
     valid_fraction: float = 0.02  # share of the texts that is held out
-    keep_duplicates: bool = False  # keep texts that repeat an earlier one
     damaged_files: DamagedFiles = "stop"  # "skip" keeps what precedes the damage
     rows_per_shard: int = SEQUENCES_PER_SHARD  # upper bound
 
@@ -192,10 +189,8 @@ class _Reader:
         """Yield the texts that are kept, each with its split."""
         num_texts = self.counts["texts"]
         repeated = np.memmap(self._scratch / "repeated", np.bool_, "w+", shape=(num_texts + 1,))
-        if not self._settings.keep_duplicates:
-            hashes = self._hashes(texts)
-            for places in repetitions(hashes, num_texts, self._scratch / "buckets"):
-                repeated[places] = True
+        for places in repetitions(self._hashes(texts), num_texts, self._scratch / "buckets"):
+            repeated[places] = True
         held_out, place = EvenSample(self._settings.valid_fraction), 0
         for number, text in enumerate(self._stored(texts)):
             if repeated[number]:

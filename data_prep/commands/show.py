@@ -12,10 +12,10 @@ from typing import get_args
 import numpy as np
 
 from data_prep.commands.options import add_folder, at_least_1
-from data_prep.masking import IGNORED, Masking, MaskingKind, mask_sequences
+from data_prep.masking import IGNORED, mask_sequences
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.shards.manifest import SplitName, summary
-from data_prep.tokenizer.describe import described_tokenizer, word_starts
+from data_prep.tokenizer.describe import described_tokenizer
 
 WIDTH = 96
 
@@ -36,47 +36,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of sequences, spread over the split (default: 3)",
     )
-    parser.add_argument(
-        "--masking",
-        choices=get_args(MaskingKind),
-        default="tokens",
-        help="what is masked: single tokens, whole words or spans of words (default: tokens)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the masks (default: 0)"
-    )
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the sequences."""
-    shards, split = open_shards(arguments.folder), arguments.split
-    masks = {"seed": arguments.seed, "masking": arguments.masking}
-    for line in shown_sequences(shards, split, count=arguments.rows, **masks):
+    shards = open_shards(arguments.folder)
+    for line in shown_sequences(shards, arguments.split, count=arguments.rows):
         print(line)
 
 
-def shown_sequences(
-    shards: ShardSet, name: SplitName, *, count: int, seed: int, masking: MaskingKind = "tokens"
-) -> Iterator[str]:
-    """Yield lines that show sequences spread over a split, before and after masking.
+def shown_sequences(shards: ShardSet, name: SplitName, *, count: int) -> Iterator[str]:
+    """Yield lines that show sequences spread over a split, before and after masking of tokens.
 
     Raises:
-        TokenizerError: Words are to be masked and the tokens do not mark where a word starts, or
-            the tokenizer is damaged.
+        TokenizerError: The tokenizer is damaged.
     """
     manifest, split = shards.manifest, shards.split(name)
     tokenizer = described_tokenizer(shards.tokenizer_path, manifest.tokenizer)
     numbers = np.unique(np.linspace(0, split.num_sequences - 1, count).astype(int))
     original = split.read(numbers)
-    starts = None if masking == "tokens" else word_starts(tokenizer)
-    masked = mask_sequences(
-        original,
-        numbers,
-        seed=seed,
-        epoch=0,
-        tokenizer=manifest.tokenizer,
-        masking=Masking(masking, word_starts=starts),
-    )
+    masked = mask_sequences(original, numbers, seed=0, epoch=0, tokenizer=manifest.tokenizer)
     yield f"{shards.folder}: {manifest.source}\n{summary(manifest)}"
     for number, before, after, positions, labels in zip(numbers, original, *masked, strict=True):
         places = positions[labels != IGNORED].tolist()

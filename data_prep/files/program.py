@@ -48,14 +48,11 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
         package = (error.name or "").partition(".")[0]
         if package in OWN_PACKAGES:
             raise
-        here, wanted = Path(__file__).parents[2], package
-        if (here / "pyproject.toml").is_file():
-            wanted = f"-e {shlex.quote(str(here))}"
-        own = here / ".venv/bin/activate"
-        or_use = f", or use: source {shlex.quote(str(own))}" if own.is_file() else ""
         sys.exit(
-            f"error: the package {package} is not installed for {sys.executable}; install it with: "
-            f"{shlex.quote(sys.executable)} -m pip install {wanted}{or_use}"
+            f"error: the package {package} is not installed for {sys.executable}; install Tupelo "
+            f"with its packages: {shlex.quote(sys.executable)} -m pip install -e "
+            f"{shlex.quote(str(Path(__file__).parents[2]))}, or use its environment: "
+            "source .venv/bin/activate"
         )
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -5,6 +5,7 @@ segments.py), so that a build that was killed is resumed. The shards are a funct
 and settings alone, not of the number of workers, nor of interruptions.
 """
 
+import itertools
 import json
 import shutil
 import sys
@@ -22,6 +23,7 @@ from data_prep.files.quoting import quoted
 from data_prep.files.workers import Workers, cpu_count
 from data_prep.pipeline.reading import EARLY_SEGMENTS, counts_of, read_segments, read_sources
 from data_prep.pipeline.segments import (
+    MOST_PLACES,
     SEGMENT_BYTES,
     SEGMENTS,
     EncodedSegment,
@@ -29,7 +31,6 @@ from data_prep.pipeline.segments import (
     SampleTask,
     Segment,
     SegmentFiles,
-    first_of_each_reason,
 )
 from data_prep.pipeline.selection import select_paragraphs
 from data_prep.pipeline.sequences import write_shards
@@ -195,9 +196,8 @@ class _Build:
             cleaning=dict(sorted(cleaning.items())),
         )
         if skipped := [place for segment in segments for place in segment.read.skipped]:
-            places = (place._asdict() for place in first_of_each_reason(skipped))
-            lines = (json.dumps(place, ensure_ascii=False) + "\n" for place in places)
-            save_text(self.content / SKIPPED_FILE, "".join(lines))
+            lines = (json.dumps(place._asdict(), ensure_ascii=False) + "\n" for place in skipped)
+            save_text(self.content / SKIPPED_FILE, "".join(itertools.islice(lines, MOST_PLACES)))
         write_manifest(self.content, manifest)
         return manifest
 

@@ -139,8 +139,8 @@ def _refuse_skipped(segments: list[ReadSegment], source: Source, settings: Build
     most = MOST_SKIPPED[settings.damaged_files]
     if num_skipped <= most * units:
         return
-    places = (place for segment in segments for place in segment.skipped)
-    first = next(place for place in places if place.reason not in EXPECTED_SKIPS)
+    places = [place for segment in segments for place in segment.skipped]
+    first = next((one for one in places if one.reason not in EXPECTED_SKIPS), places[0])
     raise CorpusError(
         f"{source.name}: {num_skipped:,} of {units:,} {source.unit} were skipped "
         f"({num_skipped / units:.1%}, allowed: {most:.0%}): {first.reason}, first in {first.file} "

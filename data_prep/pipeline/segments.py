@@ -27,7 +27,7 @@ from data_prep.text.sampling import EvenSample
 SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
 SEGMENTS = "segments"  # the folder of their files, in the working folder
 SKIPPED = "skipped: "  # in counts of cleaning, before the reason
-PLACES_PER_REASON = 1000  # entries of skipped.jsonl for each reason
+MOST_PLACES = 1000  # entries of skipped.jsonl
 
 
 class StepResult(BaseModel):
@@ -184,7 +184,7 @@ class ReadTask(NamedTuple):
             words=int(words.sum()),
             characters=sum(map(len, chain(*documents))),
             cleaning=+counts,
-            skipped=first_of_each_reason(skipped),
+            skipped=tuple(skipped[:MOST_PLACES]),
             units=num_read + num_skipped,
             units_skipped=num_skipped,
         ).save(self.files.path("read.json"))
@@ -275,14 +275,3 @@ class EncodeTask(NamedTuple):
         ).save(files.path("encoded.json"))
         files.path("text").unlink()  # it takes twice the disk space of the ids
         return record
-
-
-def first_of_each_reason(skipped: list[Skipped]) -> tuple[Skipped, ...]:
-    """Return the first places of each reason, `PLACES_PER_REASON` at most."""
-    seen: Counter[str] = Counter()
-    first = []
-    for place in skipped:
-        seen[place.reason] += 1
-        if seen[place.reason] <= PLACES_PER_REASON:
-            first.append(place)
-    return tuple(first)

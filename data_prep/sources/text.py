@@ -1,29 +1,17 @@
-"""Plain text, one paragraph a line.
+"""Plain text, one paragraph a line."""
 
-Documents are found block by block, not line by line: the one process that reads must feed all
-others.
-"""
-
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from data_prep.sources.source import INVALID_UTF8, DamagedFile, Document, FileSource, Skipped
-from data_prep.sources.streams import BLOCK_BYTES, DAMAGE, opened_text
+from data_prep.sources.streams import numbered_lines, opened_text
 
 LONGEST_DOCUMENT = 1 << 20  # bytes; a longer document or line is yielded in parts
 
 Part = tuple[bytes, int, bool]  # content, first line, whether the rest follows
-
 DocumentEnd = Literal["blank_line", "line", "file"]
-
-_SEPARATORS: dict[DocumentEnd, re.Pattern[bytes]] = {
-    "blank_line": re.compile(rb"\n\s*\n"),
-    "line": re.compile(rb"\n"),
-    "file": re.compile(rb"(?!)"),  # never matches
-}
 
 
 @dataclass(frozen=True)
@@ -38,71 +26,37 @@ class TextFiles(FileSource):
     def records(self, file: Path) -> Iterator[Document]:
         """Yield the documents; lines that are not UTF-8 are skipped."""
         with opened_text(file) as (stream, read_bytes):
-            reader = Blocks(self.documents)
-            try:
-                while block := stream.read1(BLOCK_BYTES):
-                    place = read_bytes()
-                    for part in reader.add(block):
-                        yield decoded(part, file, place)
-            except DAMAGE as error:
-                reader.drop_last_line()
-                yield from (decoded(part, file, read_bytes()) for part in reader.end())
-                raise DamagedFile(reader.line, error) from error
-            yield from (decoded(part, file, read_bytes()) for part in reader.end())
+            for part in parts_of(numbered_lines(stream), self.documents):
+                yield decoded(part, file, read_bytes())
 
 
-class Blocks:
-    """Finds the documents of a file that is read in blocks."""
+def parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator[Part]:
+    """Yield the documents of numbered lines, and parts of one that is too long.
 
-    def __init__(self, ends: DocumentEnd, line: int = 1) -> None:
-        self.line = line  # of the first waiting byte
-        self._separator = _SEPARATORS[ends]
-        self._waiting = b""
-
-    def add(self, block: bytes) -> Iterator[Part]:
-        """Yield the documents that end in this block, and parts of one that is too long."""
-        text, start = self._waiting + block, 0
-        for found in self._separator.finditer(text):
-            yield from self._whole(text[start : found.end()])
-            start = found.end()
-        self._waiting = text[start:]
-        while len(self._waiting) > LONGEST_DOCUMENT:
-            end = _cut(self._waiting)
-            rest = self._waiting[end:]
-            if len(rest) <= LONGEST_DOCUMENT and not rest.strip():
-                break  # the next block decides whether the document continues
-            yield from self._part(self._waiting[:end], cut=True)
-            self._waiting = rest
-
-    def end(self) -> Sequence[Part]:
-        """Return the document that ends with the file."""
-        content, self._waiting = self._waiting, b""
-        return self._whole(content)
-
-    def drop_last_line(self) -> None:
-        """Drop a last line that was not read to its end."""
-        self._waiting = self._waiting[: self._waiting.rfind(b"\n") + 1]
-
-    def _whole(self, content: bytes) -> Sequence[Part]:
-        """Return a document, in parts if it is too long; all but the last are cut."""
-        text = content.rstrip()
-        if len(text) <= LONGEST_DOCUMENT:
-            return self._part(content, cut=False)
-        parts: list[Part] = []
-        while len(text) > LONGEST_DOCUMENT:
-            end = _cut(text)
-            parts += self._part(text[:end], cut=True)
-            text, content = text[end:], content[end:]
-        return [*parts, *self._part(content, cut=False)]
-
-    def _part(self, content: bytes, *, cut: bool) -> Sequence[Part]:
-        """Return the text without blank lines around it, and advance the line number."""
-        line = self.line
-        self.line += content.count(b"\n")
-        if text := content.strip():
-            first = content.find(text[:1])  # only blanks precede it
-            return ((text, line + content.count(b"\n", 0, first), cut),)
-        return ()
+    Raises:
+        DamagedFile: Reading the lines has raised it; what was read has been yielded.
+    """
+    waiting: list[bytes] = []
+    first = size = 0
+    damage = None
+    try:
+        for number, line in lines:
+            first = first if waiting else number
+            waiting.append(line)
+            size += len(line)
+            if ends == "line" or (ends == "blank_line" and line.isspace()):
+                yield from _parts(_pieces(waiting), first)
+                waiting, size = [], 0
+            elif size > LONGEST_DOCUMENT and not line.isspace():
+                *pieces, rest = _pieces(waiting)
+                yield from _parts([*pieces, b""], first)
+                first += sum(piece.count(b"\n") for piece in pieces)
+                waiting, size = [rest], len(rest)
+    except DamagedFile as error:
+        damage = error
+    yield from _parts(_pieces(waiting), first)
+    if damage is not None:
+        raise damage
 
 
 def decoded(part: Part, file: Path, read_bytes: int) -> Document:
@@ -121,14 +75,28 @@ def decoded(part: Part, file: Path, read_bytes: int) -> Document:
     return Document("\n".join(lines), str(file), first, read_bytes, tuple(skipped), cut)
 
 
-def _cut(text: bytes) -> int:
-    """Return where to cut a text that is too long: after a line, a word or a character."""
-    for blank in (b"\n", b" "):
-        if end := text.rfind(blank, 0, LONGEST_DOCUMENT) + 1:
-            return end
-    # The first byte of a long character is 11xxxxxx, and at most three 10xxxxxx follow.
-    for back in range(1, 4):
-        byte = text[LONGEST_DOCUMENT - back]
-        if byte & 0b1100_0000 != 0b1000_0000:
-            return LONGEST_DOCUMENT - back * (byte >= 0b1100_0000)
-    return LONGEST_DOCUMENT
+def _pieces(lines: list[bytes]) -> list[bytes]:
+    """Cut a document where it is too long: after a line, a word or a character."""
+    text, start = b"".join(lines), 0
+    pieces, length = [], len(text.rstrip())
+    while length - start > LONGEST_DOCUMENT:
+        most = end = start + LONGEST_DOCUMENT
+        for blank in (b"\n", b" "):
+            if (end := text.rfind(blank, start, most) + 1) > start:
+                break
+        else:
+            # The first byte of a long character is 11xxxxxx, and at most three 10xxxxxx follow.
+            lead = next((n for n in range(1, 4) if text[most - n] & 0b1100_0000 != 0b1000_0000), 0)
+            end = most - lead * (text[most - lead] >= 0b1100_0000)
+        pieces.append(text[start:end])
+        start = end
+    return [*pieces, text[start:]]
+
+
+def _parts(pieces: list[bytes], line: int) -> Iterator[Part]:
+    """Yield the pieces of a document without blank lines around them; the last is not cut."""
+    for number, piece in enumerate(pieces, start=1):
+        if text := piece.strip():
+            first = piece.find(text[:1])  # only blanks precede it
+            yield text, line + piece.count(b"\n", 0, first), number < len(pieces)
+        line += piece.count(b"\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from data_prep.sources.source import DamagedFile, Document, FileSource, Skipped, paragraphs_of
 from data_prep.sources.streams import numbered_lines, opened_text
-from data_prep.sources.text import Blocks, decoded
+from data_prep.sources.text import decoded, parts_of
 
 BEGINNING_OF_ARTICLE = b"<doc "
 WITHOUT_END = "article without </doc>"
@@ -69,6 +69,5 @@ def _unescaped(text: str) -> str:
 
 def _parts(article: list[bytes], file: Path, first: int, read_bytes: int) -> Iterator[Document]:
     """Yield an article, in several parts if it is too long."""
-    reader = Blocks("file", first)
-    for part in (*reader.add(b"".join(article)), *reader.end()):
+    for part in parts_of(enumerate(article, start=first), "file"):
         yield decoded(part, file, read_bytes)

@@ -2,11 +2,6 @@
 
 import hypothesis
 
-from tests.data_prep.conftest import corpus, few, settings
-from tests.pretrain.conftest import command, shards
-
-__all__ = ["command", "corpus", "few", "settings", "shards"]
-
 hypothesis.settings.register_profile(
     "long",
     max_examples=3000,

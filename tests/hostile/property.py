@@ -1,21 +1,15 @@
 """What is promised of every reader: a good result or one clear line, soon."""
 
 import faulthandler
-import signal
-from contextlib import contextmanager
 
 from hypothesis import HealthCheck, given, settings
 
-SECONDS = 60  # of one example; all take a fraction of one, but machines are shared
+SECONDS = 120  # of one example; all take a fraction of one, but machines are shared
 LONGEST_MESSAGE = 600
 LONG = 1000  # from so many examples on, the profile of the command line counts
 
 
-class Hang(BaseException):
-    """An example took far too long; no reader catches it."""
-
-
-def few(num_examples=30):
+def few(num_examples=15):
     """Return the settings of a test: few examples, always the same; more with the profile long."""
     if settings.default.max_examples >= LONG:
         return settings.default
@@ -28,38 +22,24 @@ def few(num_examples=30):
     )
 
 
-@contextmanager
-def time_limit():
-    """End an example that hangs: in Python by an exception, in a library by ending the process."""
-
-    def stop(*_):
-        raise Hang(f"still running after {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
-    faulthandler.dump_traceback_later(2 * SECONDS, exit=True)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def result_or_clear_error(read, errors, *, naming):
     """Return what `read` returns, or None where it raised one of the errors, and said it well.
+
+    Where it hangs, the process ends and shows where.
 
     Args:
         read: is called without arguments.
         errors: that it may raise; any other ends the test.
         naming: words of which the message must hold one, such as the name of the file.
     """
-    with time_limit():
-        try:
-            return read()
-        except errors as error:
-            check_message(str(error), naming)
-            return None
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    try:
+        return read()
+    except errors as error:
+        check_message(str(error), naming)
+        return None
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def check_message(message, naming):
@@ -69,7 +49,7 @@ def check_message(message, naming):
     assert any(word in message for word in naming), f"{message!r} names none of {naming}"
 
 
-def check_file(file, mutate, read, errors, *, naming, num_examples=30, then=lambda _: None):
+def check_file(file, mutate, read, errors, *, naming, num_examples=15, then=lambda _: None):
     """Check that a file is read or refused, whatever becomes of it.
 
     Args:

@@ -1,13 +1,12 @@
 """Checkpoints of others, or of a disk that fails."""
 
 import hashlib
-import shutil
 
 import pytest
 import torch
 from hypothesis import given
 
-from pretrain.checkpoint.format import CheckpointError, load_weights, remove
+from pretrain.checkpoint.format import CheckpointError, load_weights
 from pretrain.config.errors import ConfigError
 from tests.hostile.mutations import mutated_bytes
 from tests.hostile.property import few, result_or_clear_error
@@ -49,20 +48,6 @@ def test_a_file_that_a_disk_changed_is_refused_or_makes_no_difference(checkpoint
         assert weights is None or is_as_written(weights)
 
     check()
-
-
-def test_a_checkpoint_that_is_a_link_to_another_disk_is_removed_as_a_link(tmp_path):
-    folder = write(tmp_path / "run", 5)
-    elsewhere = tmp_path / "elsewhere"
-    shutil.copytree(folder, elsewhere)
-    shutil.rmtree(folder)
-    folder.symlink_to(elsewhere)
-    remove(folder)
-    assert list(folder.parent.iterdir()) == []
-    assert (elsewhere / "checkpoint.json").is_file()
-    folder.with_suffix(".removed").symlink_to(elsewhere)  # left by an interrupted removal
-    remove(write(tmp_path / "run", 5))
-    assert list(folder.parent.iterdir()) == []
 
 
 def test_a_pickle_in_the_place_of_a_part_is_not_opened(tmp_path):

@@ -8,7 +8,6 @@ import torch
 from pyarrow import parquet
 
 from data_prep.tokenizer.describe import TokenizerError
-from finetune.commands.submission import main as submit
 from finetune.models.kept_model import read_model
 from finetune.models.prediction import Predictor
 from finetune.report.entries import report_of
@@ -16,21 +15,13 @@ from finetune.report.page import notes
 from finetune.report.score_table import score_table
 from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.custom import OwnTask, read_own
-from finetune.tasks.glue import GLUE
-from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import ConfigError
 from pretrain.reports.table import as_csv
 from tests.finetune.models.kept_case import fine_tuned
 from tests.finetune.report.score_case import write_result, write_sweep_record
-from tests.finetune.small_glue import write_small_glue
 from tests.hostile.mutations import mutated_bytes, mutated_json, mutated_lines
 from tests.hostile.property import check_file
-
-
-@pytest.fixture(scope="module")
-def glue(tmp_path_factory):
-    return write_small_glue(tmp_path_factory.mktemp("glue"))
 
 
 def check_examples(data):
@@ -47,16 +38,6 @@ def check_examples(data):
                 assert 0 <= example.label < len(data.task.labels)
 
 
-@pytest.mark.parametrize("task", ["CoLA", "STS-B", "MNLI"])
-def test_any_file_of_glue_is_read_or_refused(glue, task):
-    file, errors = glue / task / "train.tsv", (TaskError, ConfigError)
-
-    def read():
-        return read_task(GLUE, GLUE.tasks[task], str(glue))
-
-    check_file(file, mutated_bytes, read, errors, naming=[str(file)], then=check_examples)
-
-
 ROWS = [{"text": f"words of {n}", "class": "ab"[n % 2], "extra": [n, None]} for n in range(8)]
 FORMATS = {
     "tsv": "text\tclass\n" + "".join(f"{row['text']}\t{row['class']}\n" for row in ROWS),
@@ -65,8 +46,10 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("suffix", [*FORMATS, "parquet"])
-@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize(
+    ("suffix", "regression"),
+    [("tsv", True), ("csv", False), ("jsonl", True), ("parquet", False)],
+)
 def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression):
     file = tmp_path / f"train.{suffix}"
     if suffix == "parquet":
@@ -146,26 +129,7 @@ def test_any_record_of_a_sweep_is_in_the_table_or_refused(sweep, name):
     )
 
 
-@pytest.mark.parametrize("task", ["RTE", "STS-B"])
-def test_any_predictions_are_submitted_or_refused(sweep, tmp_path, task):
-    class Arguments:
-        folders, to, model, checkpoint = [sweep], tmp_path / "submission", None, "newest"
-        suite, replace = "glue", False
-
-    file, other = (
-        sweep / task / "m" / "lr_0.001" / f"seed_{n}" / "predictions_test.json" for n in (0, 1)
-    )
-
-    def read():
-        other.write_bytes(file.read_bytes())
-        submit(Arguments)
-
-    errors, content = (ConfigError, TaskError), other.read_bytes()
-    check_file(file, mutated_json, read, errors, naming=[str(sweep), task], num_examples=20)
-    other.write_bytes(content)
-
-
-@pytest.mark.parametrize("value", ["NaN", "1e999", '"0.5"', "true"])
+@pytest.mark.parametrize("value", ["NaN", '"0.5"'])
 def test_a_score_is_a_finite_number(sweep, value):
     file = sweep / "RTE/m/lr_0.001/seed_0/result.json"
     content = file.read_text()

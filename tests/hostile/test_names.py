@@ -2,7 +2,6 @@
 
 import html
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from pretrain.convert.exports.model_card import (
     save_card,
     without_folders,
 )
-from tests.test_shell_scripts import Checkout
 
 HOSTILE = [
     "a <script>x</script>\n# heading | cell ```",
@@ -33,7 +31,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_markdown_shows_a_name_as_it_is(name):
-    """Read by a parser of CommonMark: a heading and the cells of a table hold text only."""
+    """Read by a parser of CommonMark: a heading, a table and a paragraph hold text only."""
     expected = " ".join(name.split())
     text = f"# The name {plain_text(name)}\n\n{card_table([['source', name]])}\n"
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
@@ -45,14 +43,10 @@ def test_markdown_shows_a_name_as_it_is(name):
         *("source", expected)
     ]
     assert not [token for token in tokens if token.type in ("html_block", "fence", "hr")]
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_sentence_that_begins_with_a_name_is_a_paragraph(name):
     tokens = MarkdownIt("commonmark").parse(f"{plain_text(name)}, an encoder of 2 layers.\n")
     assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
     shown = "".join(child.content for child in tokens[1].children)
-    assert shown == f"{' '.join(name.split())}, an encoder of 2 layers."
+    assert shown == f"{expected}, an encoder of 2 layers."
 
 
 def test_an_address_in_a_name_is_no_address():
@@ -90,23 +84,6 @@ def test_an_error_is_one_line_whatever_a_file_is_called(raised, line):
     assert message.startswith(line) and len(message.splitlines()) == 1 and message.isprintable()
 
 
-@pytest.mark.parametrize("script", ["run_pretrain.sh", "run_finetune.sh", "run_tests.sh"])
-def test_the_callers_cdpath_leads_to_no_other_folder(tmp_path, script):
-    environment = Checkout(tmp_path).environment
-    other = tmp_path / "other" / "checkout"
-    other.mkdir(parents=True)
-    (other / "environment.sh").write_text("echo of somebody else; exit 7\n")
-    result = subprocess.run(
-        ["bash", f"checkout/{script}", "--help"],
-        cwd=tmp_path,
-        env=environment | {"CDPATH": str(tmp_path / "other")},
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
-    assert result.returncode == 0 and "of somebody else" not in result.stdout
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -117,8 +94,6 @@ def test_the_callers_cdpath_leads_to_no_other_folder(tmp_path, script):
         ),
         ("~/texts/wiki.txt, ../more/x.txt", "wiki.txt, x.txt"),
         ("https://example.org/a/b and runs/x/y", "https://example.org/a/b and runs/x/y"),
-        ("tokens/s, 1/2 and/or", "tokens/s, 1/2 and/or"),
-        ("file:///home/me/texts/wiki.txt", "wiki.txt"),
         ("file://host/home/me/wiki.txt, file:/home/me/wiki.txt", "wiki.txt, wiki.txt"),
         ("text:~bob/texts/wiki.txt, ~bob/wiki.txt", "text:wiki.txt, wiki.txt"),
         ("about ~5/10, a~b/c, ratio ~a/b", "about ~5/10, a~b/c, ratio ~a/b"),

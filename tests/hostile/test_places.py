@@ -33,12 +33,11 @@ def test_a_folder_that_cannot_be_resumed_in_is_one_line_with_the_remedy(
         run_folder.RunRecord(tmp_path).hold()
 
 
-def test_an_unwritable_run_folder_is_one_line(command, tmp_path):
+def test_an_unwritable_run_folder_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    status, _, errors = command.run(command.words("--run-folder", tmp_path / "file" / "run"))
-    assert status == 1
-    assert "cannot write the run folder" in errors and "choose another one" in errors
-    assert errors.count("error: ") == 1 and "Traceback" not in errors
+    record = run_folder.RunRecord(tmp_path / "file" / "run")
+    with pytest.raises(ConfigError, match="cannot write the run folder .*; choose another one"):
+        record.create(None, {}, None)
 
 
 def test_the_record_of_a_report_gives_no_right_to_files_elsewhere(tmp_path):

@@ -42,14 +42,6 @@ def test_a_log_file_gets_a_line_every_half_minute_and_one_at_the_end(clock, caps
     ]
 
 
-def test_the_line_of_a_stage_of_unknown_size_and_of_one_that_fails(clock, capsys):
-    with pytest.raises(KeyError), progress_bar("rows", None, "row") as bar:
-        clock[0] = 2
-        bar.update(7)
-        raise KeyError
-    assert lines(capsys) == ["rows: 7.00 rows [00:02, 3.50 rows/s]"]
-
-
 def test_a_log_file_that_cannot_be_written_does_not_stop_the_work(monkeypatch):
     class Full(io.StringIO):
         def write(self, _):

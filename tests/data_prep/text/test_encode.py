@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from data_prep.text import encode as encoding
-from data_prep.text.encode import DocumentEncoder, text_pieces
-from data_prep.text.moses import moses_words
+from data_prep.text.encode import DocumentEncoder
 from data_prep.tokenizer.describe import record_of
 from tests.data_prep.tokenizer.test_train import trained
 
@@ -71,8 +70,3 @@ def test_sentences_follow_a_space_where_the_tokenizer_wants_one(tmp_path):
     for document, encoded in zip(DOCUMENTS[:2], encoder.encode(DOCUMENTS[:2]), strict=True):
         expected = tokenizer.encode(" ".join(document), add_special_tokens=False).ids
         assert encoded.ids.tolist() == expected
-
-
-def test_moses_comes_before_the_tokenizer():
-    pieces, _ = text_pieces(["Don't stop. Never!"], splitter="spacy", language="en", moses="en")
-    assert pieces == [moses_words(text, "en") for text in ("Don't stop.", "Never!")]

@@ -58,7 +58,6 @@ def xlm_roberta():
 @pytest.mark.parametrize(
     "options",
     [
-        {"do_lower_case": True},
         {"do_lower_case": False},
         {"do_lower_case": True, "strip_accents": False},
         {"do_lower_case": False, "strip_accents": True},

@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from data_prep.tokenizer.describe import joint_of, special_tokens_of
 from data_prep.tokenizer.fairseq import fairseq_tokenizer
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<file>", "<email>", "<url>"]
@@ -69,13 +68,3 @@ def test_ids_are_those_of_fastbpe_and_the_dictionary(model):
         seen.update(found)
     assert built.num_unknown_pieces > 0
     assert any(number >= len(symbols) for number in seen) and seen[3] > 0
-
-
-def test_rows_can_be_made_of_sentences_with_it(model):
-    folder, _, symbols = model
-    tokenizer = fairseq_tokenizer(folder / "dict.txt", folder / "codes", num_rows=68).tokenizer
-    assert joint_of(tokenizer) == ""
-    assert special_tokens_of(tokenizer, {}) == {
-        **{"cls": 0, "pad": 1, "sep": 2, "unk": 3},
-        "mask": len(symbols) - 1,
-    }

@@ -20,7 +20,6 @@ from pretrain.data.batches import (
     TrainingBatches,
     batches_from,
     epoch_order,
-    predictions_per_batch,
     sequences_of_step,
 )
 from pretrain.data.shards import (
@@ -55,7 +54,7 @@ def rows_read(opened, settings, micro, world_size, indices):
     return read
 
 
-@pytest.mark.parametrize(("micro", "world_size"), [(4, 1), (4, 2), (2, 3), (1, 4)])
+@pytest.mark.parametrize(("micro", "world_size"), [(4, 1), (2, 3)])
 def test_every_row_is_read_once_per_epoch_over_all_ranks(opened, shards, micro, world_size):
     num_rows = opened.split("train").num_sequences
     batches = -(-2 * num_rows // (micro * world_size))
@@ -71,18 +70,12 @@ def test_the_order_of_the_samples_does_not_depend_on_the_number_of_ranks(opened,
     assert rows_read(opened, settings(shards), 1, 2, range(60)) == one
 
 
-@pytest.mark.parametrize("step", [1, 30, 80])
+@pytest.mark.parametrize("step", [1, 80])
 def test_the_sequences_of_a_step_are_those_that_its_ranks_read(opened, shards, step):
     chosen = settings(shards)
     indices = range(2 * (step - 1), 2 * step)  # 2 ranks x 2 micro-batches of 2
     assert chosen.batch.global_sequences == 8
     assert sequences_of_step(step, opened, chosen) == rows_read(opened, chosen, 2, 2, indices)
-
-
-def test_another_seed_reads_in_another_order():
-    assert sorted(epoch_order(500, 0, 0)) == list(range(500))
-    orders = {tuple(epoch_order(500, seed, epoch)) for seed in range(3) for epoch in range(3)}
-    assert len(orders) == 9
 
 
 def test_flat_positions_point_at_the_masked_tokens(opened, shards):
@@ -231,32 +224,20 @@ def test_held_out_rows_are_read_once_with_the_same_masks_by_any_ranks(
 
 
 def test_the_held_out_fingerprint_changes_with_what_the_loss_depends_on(opened, shards):
-    first = held_out_fingerprint(opened, settings(shards, "--seed", "1"))
-    assert first == held_out_fingerprint(opened, settings(shards, "--seed", "2"))
-    assert first != held_out_fingerprint(opened, settings(shards, "--evaluation.rows", "8"))
-    assert first != held_out_fingerprint(
-        opened, settings(shards, "--data.masked_probability", "0.2")
-    )
-    words, spans = (
-        held_out_fingerprint(opened, settings(shards, "--data.masking", kind))
-        for kind in ("words", "spans")
-    )
-    assert len({first, words, spans}) == 3
     electra = ("--objective", "replaced_token_detection")
-    without_random, detection, wider = (
-        held_out_fingerprint(opened, settings(shards, *chosen))
-        for chosen in (
-            ("--data.mask_shares", "0.8,0"),
-            electra,
-            (*electra, "--electra.generator_width", "0.5"),
-        )
+    chosen = (
+        (),
+        ("--evaluation.rows", "8"),
+        ("--data.masked_probability", "0.2"),
+        ("--data.masking", "words"),
+        ("--data.masking", "spans"),
+        ("--data.mask_shares", "0.8,0"),
+        electra,
+        (*electra, "--electra.generator_width", "0.5"),
     )
-    assert len({first, without_random, detection, wider}) == 4
-
-
-def test_shares_of_masked_and_random_tokens_fit_into_one(shards):
-    with pytest.raises(ConfigError, match=r"mask_shares=\(0.95, 0.1\) are more than 1 together"):
-        settings(shards, "--data.mask_shares", "0.95,0.1")
+    found = [held_out_fingerprint(opened, settings(shards, *words)) for words in chosen]
+    assert len(set(found)) == len(chosen)
+    assert found[0] == held_out_fingerprint(opened, settings(shards, "--seed", "2"))
 
 
 def test_runs_with_equal_data_settings_share_their_shards():
@@ -280,7 +261,3 @@ def test_folders_that_were_named_before_a_setting_existed_are_found_again():
     for option in ([], ["--data.damaged_files", "skip"]):
         settings = load_settings("tiny_cpu", ["--corpus", "texts/a.txt", *option])
         assert shards_folder(settings).name == "a-s32-v1024-832ec218"
-
-
-def test_predictions_are_counted_for_the_global_batch(shards):
-    assert predictions_per_batch(settings(shards)) == 8 * round(0.15 * 32)

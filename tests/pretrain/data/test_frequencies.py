@@ -10,7 +10,6 @@ from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data import frequencies
 from pretrain.data.batches import HeldOutBatches, Place
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
-from tests.pretrain.conftest import lines
 from tests.pretrain.data.conftest import settings
 
 
@@ -63,16 +62,3 @@ def test_a_model_that_sees_no_context_starts_at_the_entropy(opened, shards):
     assert len(batches) == 1
     found = model(*batches[0]).item()
     assert found == pytest.approx(frequencies.frequency_entropy(opened, chosen), rel=1e-5)
-
-
-def test_a_run_starts_from_the_bias_and_records_the_entropy(opened, shards, command, tmp_path):
-    entropy = frequencies.frequency_entropy(opened, settings(shards))
-    first_losses = {}
-    for bias in ("zeros", "frequencies"):
-        folder = tmp_path / bias
-        command.train(folder, "--steps", "1", "--model.output_bias", bias)
-        assert lines(folder, "launches.jsonl")[0]["frequency_entropy"] == pytest.approx(entropy)
-        first_losses[bias] = lines(folder, "metrics.jsonl")[0]["loss"]
-    assert first_losses["zeros"] == pytest.approx(numpy.log(1024), abs=0.1)
-    # The embeddings are small: the first predictions are the frequencies.
-    assert first_losses["frequencies"] == pytest.approx(entropy, abs=0.2)
