@@ -98,25 +98,23 @@ def read_model_refs(
     }
     names = Counter(name for refs in found.values() for name in {ref.model for ref in refs})
     names_of: dict[tuple[str, int | None, bool], list[str]] = {}
-    for model in recorded:
-        names_of.setdefault((model.digest, model.step, model.pretrained), []).append(model.model)
-    models: dict[str, ModelRef] = {}
-    notes: dict[ModelRef, tuple[str, ...]] = {}
+    for one in recorded:
+        names_of.setdefault((one.digest, one.step, one.pretrained), []).append(one.model)
+    models: dict[str, tuple[ModelRef, tuple[str, ...]]] = {}
     for place, refs in found.items():
         for ref, remarks in refs.items():
             is_repeated = names[ref.model] > 1 and (Path(place) / RUN_FILE).is_file()
             name = Path(place).resolve().name if is_repeated else ref.model
             known = names_of.get((ref.digest, ref.step, ref.pretrained), [name])
             model = ref.model_copy(update={"model": name if name in known else known[0]})
-            other = models.setdefault(model.folder_name, model)
+            other, _ = models.setdefault(model.folder_name, (model, remarks))
             if other.digest != model.digest:
                 raise ConfigError(
                     f"{other.source} and {model.source} have the same name {model.model!r}: "
                     "fine-tune them separately, each into its own folder, and give both "
                     f"folders to {shell_command('finetune', 'table')}"
                 )
-            notes.setdefault(other, remarks)
-    return notes
+    return dict(models.values())
 
 
 def _ref(found: Pretrained, *, pretrained: bool) -> ModelRef:

@@ -194,19 +194,19 @@ def properties(launch: Launch) -> dict[str, str]:
     }
 
 
+def values_of(name: str, launches: Sequence[Launch]) -> list[str]:
+    """Return the values of a property; a launch that records variables records those set."""
+    found = [
+        properties(launch).get(name, "unset")
+        for launch in launches
+        if name in properties(launch) or ("variables" in launch and name.startswith("variables."))
+    ]
+    return list(dict.fromkeys(found))
+
+
 def differing(launches: Sequence[Launch]) -> list[str]:
     """Return the names of the properties that are not equal in all launches."""
-    found = [properties(launch) for launch in launches]
-    names = dict.fromkeys(name for one in found for name in one)
-    # A launch that records variables records those that were set.
-    recorded = {
-        name: {
-            one.get(name, "unset")
-            for launch, one in zip(launches, found, strict=True)
-            if name in one or ("variables" in launch and name.startswith("variables."))
-        }
-        for name in names
-    }
-    different = [name for name, values in recorded.items() if len(values) > 1]
+    names = dict.fromkeys(name for launch in launches for name in properties(launch))
+    different = [name for name in names if len(values_of(name, launches)) > 1]
     # Manifests of other sequences differ too.
     return [name for name in different if name != "manifest" or "training data" not in different]

@@ -81,18 +81,13 @@ class Comparison:
         end = self.plateau_end
         return None if end is None else arm.median(lambda run: crossing(run, end, axis))
 
-    def never_left_plateau(self, arm: Arm) -> bool:
-        """Return whether the entropy is known and the median run stayed on the plateau."""
-        return self.entropy is not None and self.left_plateau(arm, "step") is None
+    def is_bound(self, arm: Arm, loss: float | None = None) -> bool:
+        """Return whether the place where the arm reached a loss, or the target, is an upper bound.
 
-    def is_bound(self, arm: Arm) -> bool:
-        """Return whether `reached` is an upper bound: a run was below the target from the start."""
-        return any(is_below_from_the_start(run, self.target) for run in arm.runs)
-
-    def is_plateau_bound(self, arm: Arm) -> bool:
-        """Return whether `left_plateau` is an upper bound: a run was below from the start."""
-        end = self.plateau_end
-        return end is not None and any(is_below_from_the_start(run, end) for run in arm.runs)
+        It is where a run was below from the start.
+        """
+        end = self.target if loss is None else loss
+        return any(is_below_from_the_start(run, end) for run in arm.runs)
 
     def speed_up(self, arm: Arm, axis: str) -> float | None:
         """Return how many times less of `axis` the arm needed than the baseline."""
@@ -106,7 +101,8 @@ class Comparison:
         compared on this axis.
         """
         arms = (pair.arm, pair.against)
-        if axis not in self.axes or any(self.never_left_plateau(arm) for arm in arms):
+        stayed = [arm for arm in arms if self.left_plateau(arm, "step") is None]
+        if axis not in self.axes or (self.entropy is not None and stayed):
             return None
         if (paired := self.paired_share(pair, axis)) is not None:
             return paired.median

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from pretrain.compare.convergence import AXES, Comparison
 from pretrain.compare.pairs import CONFIDENCE
 from pretrain.compare.runs import PLATEAU_MARGIN, Arm
-from pretrain.compare.tables import launch_table, report_of, run_table, settings_table
+from pretrain.compare.tables import report_of, run_table, settings_table
 from pretrain.reports.html import GRID, INK, MUTED, line_panel, line_style, save_picture
 from pretrain.reports.report import Picture
 from pretrain.reports.report_folder import ReportFolder
@@ -54,11 +54,7 @@ def write_report(comparison: Comparison, folder: ReportFolder) -> None:
         report_of(comparison).write(
             place,
             pictures=draw_pictures(comparison, place),
-            details=[
-                run_table(comparison),
-                settings_table(comparison.arms),
-                launch_table(comparison),
-            ],
+            details=[run_table(comparison), settings_table(comparison.arms)],
             method=METHOD,
             provenance=[_trained_on(comparison)],
         )

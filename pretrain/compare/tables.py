@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pretrain.compare.caveats import properties, weighted_by_seconds
+from pretrain.compare.caveats import differing, values_of, weighted_by_seconds
 from pretrain.compare.convergence import Comparison
 from pretrain.compare.pairs import Interval, Pair
 from pretrain.compare.runs import (
@@ -100,7 +100,7 @@ def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
         "difference": difference,
     }
     if comparison.entropy is not None:
-        bound = "<= " if comparison.is_plateau_bound(arm) else ""
+        bound = "<= " if comparison.is_bound(arm, comparison.plateau_end) else ""
         row["steps below entropy"] = bound + amount(found["step_below_entropy"], "step")
     bound = "<= " if comparison.is_bound(arm) else ""
     for axis, name in comparison.axes.items():
@@ -158,28 +158,17 @@ def run_table(comparison: Comparison) -> Table:
 
 
 def settings_table(arms: Sequence[Arm]) -> Table:
-    """Return a row per setting that differs, with a column for each arm."""
+    """Return a row per setting, or property of launches, that differs; a column for each arm."""
     names = [arm.name for arm in arms]
-    rows = [
-        {"": name, **dict(zip(names, map(str, values), strict=True))}
-        for name, values in differing_settings(arms).items()
-    ]
-    return Table("Every setting that differs", rows, text=names)
-
-
-def launch_table(comparison: Comparison) -> Table:
-    """Return a row per recorded property, with a column for each launch of every run."""
     found = {
-        f"{run.folder}, {launch['at']}": properties(launch)
-        for arm in comparison.arms
-        for run in arm.runs
-        for launch in run.launches
+        **{name: [*map(str, values)] for name, values in differing_settings(arms).items()},
+        **{
+            name: [", ".join(values_of(name, arm.launches)) for arm in arms]
+            for name in differing([launch for arm in arms for launch in arm.launches])
+        },
     }
-    names = dict.fromkeys(name for one in found.values() for name in one)
-    rows = [
-        {"launch": name, **{at: one.get(name, NONE) for at, one in found.items()}} for name in names
-    ]
-    return Table("Launches: code, machine, data", rows, text=list(found))
+    rows = [{"": name, **dict(zip(names, values, strict=True))} for name, values in found.items()]
+    return Table("All that differs", rows, text=names)
 
 
 def _loss(loss: float | None) -> str:

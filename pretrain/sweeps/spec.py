@@ -119,30 +119,24 @@ def spec_of(recipes: Sequence[str]) -> Spec:
     Raises:
         ConfigError: the spec is wrong, or it is not alone; two recipes have one name.
     """
-    files = [sweep_file(recipe) for recipe in recipes]
-    for recipe, file in zip(recipes, files, strict=True):
+    files = {recipe: sweep_file(recipe) for recipe in recipes}
+    for recipe, file in files.items():
         if file is not None and len(recipes) > 1:
             raise ConfigError(
                 f"{recipe} is a sweep, which names its arms itself; give it alone, or recipes"
             )
-    if files[0] is not None:
-        return read_spec(files[0])
-    arms: dict[str, ArmTable] = {}
-    for recipe in recipes:
-        # A run folder can be given as "." too.
-        name = Path(os.path.abspath(recipe)).name.removesuffix(".toml")
-        if name in arms:
+        if file is not None:
+            return _read(file)
+    # A run folder can be given as "." too.
+    names = [Path(os.path.abspath(recipe)).name.removesuffix(".toml") for recipe in recipes]
+    for name in names:
+        if names.count(name) > 1:
             raise ConfigError(f"two arms are called {name}; give each a name of its own")
-        arms[name] = ArmTable(recipe=recipe)
+    arms = {name: ArmTable(recipe=each) for name, each in zip(names, recipes, strict=True)}
     return Spec(SpecTables(arms=arms))
 
 
-def read_spec(file: Path) -> Spec:
-    """Read a spec.
-
-    Raises:
-        ConfigError: it is not valid TOML, or a name or a value in it is wrong.
-    """
+def _read(file: Path) -> Spec:
     tree = toml_in(file)
     for name in (tree.keys() & RunSettings.model_fields) - SpecTables.model_fields.keys():
         raise ConfigError(f"{file}: {name} is a setting of runs; put it under [settings]")

@@ -8,7 +8,7 @@ import pytest
 
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
-from pretrain.compare.tables import launch_table, report_of, run_table, settings_table
+from pretrain.compare.tables import report_of, run_table, settings_table
 from pretrain.config.errors import ConfigError
 from tests.hostile.mutations import mutated_json, mutated_lines
 from tests.hostile.property import check_file
@@ -34,9 +34,8 @@ def compared(*folders):
     """Return all that the command computes and prints, but for the pictures."""
     comparison = compare([read_run(folder) for folder in folders])
     report_of(comparison).as_text(80)
-    for table in (run_table, launch_table):
-        table(comparison).as_text(80)
-    settings_table(comparison.arms)
+    run_table(comparison).as_text(80)
+    settings_table(comparison.arms).as_text(80)
     return comparison
 
 

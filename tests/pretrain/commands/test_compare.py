@@ -311,7 +311,7 @@ def test_the_command_prints_a_table_and_writes_a_page_that_needs_nothing_else(
     assert page.index("3 runs of 2 arms") < page.index("<table") < page.index("<img")
     assert "Trained on some text, on CPU x 2" in page
     assert "Every run" in page and all(str(folder) in page for folder in others)
-    assert "layer_drop.schedule" in page and page.count("<span>CPU x 2</span>") == 3  # launches
+    assert "layer_drop.schedule" in page
     pictures = sorted(report.glob("*.png"))
     assert page.count("<img ") == len(pictures) == 3
     assert {file.stem for file in report.glob("*.svg")} == {file.stem for file in pictures}

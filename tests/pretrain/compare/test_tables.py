@@ -3,13 +3,7 @@
 import math
 
 from pretrain.compare.convergence import compare
-from pretrain.compare.tables import (
-    launch_table,
-    report_of,
-    result_table,
-    run_table,
-    settings_table,
-)
+from pretrain.compare.tables import report_of, result_table, run_table, settings_table
 from tests.pretrain.commands.test_compare import row_of, runs
 from tests.pretrain.compare.test_report import BERT, DROP, POST, arm
 
@@ -71,13 +65,10 @@ def test_the_end_of_an_unfinished_run_is_no_result(tmp_path):
     assert [row["parameters"] for row in run_table(comparison).rows] == ["63.71 k", "-"]
 
 
-def test_settings_and_launches_are_columns_of_arms_and_of_launches(tmp_path):
-    base, other = arm(tmp_path, "a"), arm(tmp_path, "b", *POST, commit="def")
-    comparison = compare(runs(*base, *other))
-    assert settings_table(comparison.arms).rows == [{"": "model.norm", "a": "pre", "b": "post"}]
-    table = launch_table(comparison)
-    first, second = table.columns[1:]
-    assert first.startswith(str(base[0])) and second.startswith(str(other[0]))
-    rows = {row["launch"]: (row[first], row[second]) for row in table.rows}
-    assert rows["code"] == ("abc", "def")
-    assert rows["versions.torch"] == ("2.13.0", "2.13.0")
+def test_settings_and_launches_that_differ_have_a_column_for_each_arm(tmp_path):
+    base, other = arm(tmp_path, "a"), arm(tmp_path, "b", *POST, commit="def", variables={"X": "1"})
+    assert settings_table(compare(runs(*base, *other)).arms).rows == [
+        {"": "model.norm", "a": "pre", "b": "post"},
+        {"": "code", "a": "abc", "b": "def"},
+        {"": "variables.X", "a": "unset", "b": "1"},
+    ]
