@@ -5,11 +5,10 @@
     tupelo sweep theta_bar                    the arms and seeds of a spec
     tupelo sweep --hours 2                    two hours for each run
     tupelo sweep --smoke                      all of it, tiny, in a minute
-    tupelo sweep --resume --name NAME         continue where it was stopped
 
-The first arm is the baseline. Runs and report go to runs/NAME. Several GPUs are divided evenly
-among runs. Any setting can be changed for all arms: --section.name value. A spec is one that
-tupelo recipes lists, or your own .toml file:
+The first arm is the baseline. Runs and report go to runs/NAME. The same command continues a sweep
+that was stopped. Several GPUs are divided evenly among runs. Any setting can be changed for all
+arms: --section.name value. A spec is one that tupelo recipes lists, or your own .toml file:
 
     seeds = 3                                 # or [4, 8, 9]
     budget = "flops"                          # as --budget
@@ -25,7 +24,7 @@ tupelo recipes lists, or your own .toml file:
 """
 
 import argparse
-import shlex
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from pathlib import Path
 from data_prep.command_line import CommandParser, run_command
 from data_prep.commands.options import at_least_1
 from data_prep.files.program import curves_command, shell_command
+from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.commands.catalog import COMMANDS
 from pretrain.compare.run_files import diverged_at_once
 from pretrain.config.errors import ConfigError
@@ -41,16 +41,13 @@ from pretrain.config.recipe import add_settings
 from pretrain.distributed.processes import is_launched
 from pretrain.launching.child import Child, run_child, trainer_words
 from pretrain.launching.given_words import given_words
-from pretrain.launching.launch_plan import OPTIONS, LaunchPlan, add_launch_options, plan_launches
+from pretrain.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches
 from pretrain.launching.preparation import prepare_data
-from pretrain.sweeps.folder import REPORT, SweepFolder, locked
+from pretrain.sweeps.folder import REPORT, locked
 from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepRun
 from pretrain.sweeps.records import bring, keep
 from pretrain.sweeps.training import describe_sweep, describe_time, train_runs
 from pretrain.sweeps.tuning import choose, points_tried
-
-OF_MACHINE = (*OPTIONS, "at_once", "records")  # a resume can have others
-NOT_OF_SWEEP = ("name", "resume", "dry_run", *OF_MACHINE)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -68,11 +65,6 @@ def add_arguments(parser: CommandParser) -> None:
         help="test in a minute that everything works: tiny arms, a small text",
     )
     parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the sweep of this --name",
-    )
-    parser.add_argument(
         "--budget",
         metavar="UNIT[=AMOUNT]",
         help="give all arms equal steps, tokens, flops or hours: AMOUNT, or those of the baseline",
@@ -81,8 +73,8 @@ def add_arguments(parser: CommandParser) -> None:
         "--records",
         type=Path,
         metavar="FOLDER",
-        help="keep 10 to 100 kB of each finished run there, enough for a comparison; --resume on "
-        "another machine skips these runs",
+        help="keep 10 to 100 kB of each finished run there, enough for a comparison; the same "
+        "command on another machine skips these runs",
     )
     parser.add_argument(
         "--at-once",
@@ -111,12 +103,11 @@ def main(arguments: argparse.Namespace) -> None:
             "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
             "has one already; start it without, or: unset RANK"
         )
-    folder, records = _folder(arguments), arguments.records
-    of_sweep = _resumed(folder, arguments) if arguments.resume else arguments
-    sweep = Sweep(of_sweep)
-    by_point = points_tried(sweep, folder.path)
+    folder = _folder(arguments)
+    sweep = Sweep(arguments)
+    by_point = points_tried(sweep, folder)
     trials = _by_seed([one.trials for tried in by_point for one in tried])
-    runs = _by_seed(sweep.runs(folder.path))
+    runs = _by_seed(sweep.runs(folder))
     if arguments.dry_run:
         _describe([*[tried[0].trials[0] for tried in by_point], *runs[: len(sweep.arms)]])
         return
@@ -126,10 +117,10 @@ def main(arguments: argparse.Namespace) -> None:
         runs=max(len(trials), len(runs)),
         at_once=arguments.at_once,
     )
-    of_machine = given_words(arguments, without=vars(arguments).keys() - set(OF_MACHINE))
-    again = shell_command("sweep", "--resume", "--name", folder.name, *of_machine)
-    with locked(folder.path):
-        folder.save(given_words(of_sweep, without=NOT_OF_SWEEP), sweep.spec.file)
+    again = shell_command("sweep", *given_words(arguments))
+    with locked(folder):
+        if arguments.records is not None:
+            bring(arguments.records, folder, [run.folder for run in (*trials, *runs)])
         print(describe_sweep(sweep, runs, trials, at_once=len(plans)))
         print(f"stop with Ctrl-C, continue with: {again}\n", flush=True)
         if not all(run.is_finished for run in runs):
@@ -137,25 +128,23 @@ def main(arguments: argparse.Namespace) -> None:
             words = [first.recipe, *first.words]
             prepare_data(first.settings, words, ranks=plans[0].ranks_here)
         try:
-            notes = _train(sweep, folder, plans, records)
+            notes = _train(sweep, folder, plans, arguments.records)
         except ConfigError as error:
             raise ConfigError(f"{error}; continue with: {again}") from None
         except SystemExit:
             print(f"Stopped. Continue with: {again}", file=sys.stderr)
             raise
         _compare(sweep, folder, notes)
-    print(f"curves: {curves_command(folder.path)}\nagain: {again}")
+    print(f"curves: {curves_command(folder)}\nagain: {again}")
 
 
-def _train(
-    sweep: Sweep, folder: SweepFolder, plans: list[LaunchPlan], records: Path | None
-) -> list[str]:
+def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan], records: Path | None) -> list[str]:
     """Tune and train; return notes on tuning."""
-    by_point, by_arm = points_tried(sweep, folder.path), sweep.runs(folder.path)
+    by_point, by_arm = points_tried(sweep, folder), sweep.runs(folder)
 
     def record(*finished: SweepRun) -> None:
         if records is not None:
-            keep(records, folder.path, [run.folder for run in finished])
+            keep(records, folder, [run.folder for run in finished])
 
     def train(groups: Sequence[Sequence[SweepRun]]) -> None:
         runs = _by_seed(groups)
@@ -169,7 +158,7 @@ def _train(
         train([one.trials for tried in by_point for one in tried])
         arms, notes = choose(sweep, by_point)
         print("\n".join(notes), "\n")
-        by_arm = sweep.runs(folder.path, arms)
+        by_arm = sweep.runs(folder, arms)
     train(by_arm)
     return notes
 
@@ -179,8 +168,8 @@ def _by_seed(groups: Sequence[Sequence[SweepRun]]) -> list[SweepRun]:
     return [run for seed in zip(*groups, strict=True) for run in seed]
 
 
-def _compare(sweep: Sweep, folder: SweepFolder, notes: list[str]) -> None:
-    every = [run.folder for runs in sweep.runs(folder.path) for run in runs]
+def _compare(sweep: Sweep, folder: Path, notes: list[str]) -> None:
+    every = [run.folder for runs in sweep.runs(folder) for run in runs]
     lost = [place for place in every if diverged_at_once(place)]
     runs = [str(place) for place in every if place not in lost]
     notes = [
@@ -192,37 +181,20 @@ def _compare(sweep: Sweep, folder: SweepFolder, notes: list[str]) -> None:
         print("\n".join([*notes, "there is nothing to compare: that takes two runs"]))
         return
     for_notes = [word for note in notes for word in ("--note", note)]
-    run_command(COMMANDS, ["compare", *runs, "--report", str(folder.path / REPORT), *for_notes])
+    run_command(COMMANDS, ["compare", *runs, "--report", str(folder / REPORT), *for_notes])
 
 
-def _folder(arguments: argparse.Namespace) -> SweepFolder:
-    name = vars(arguments).get("name")
-    if arguments.resume and name is None:
-        raise ConfigError("--resume needs the --name of the sweep; see runs/")
+def _folder(arguments: argparse.Namespace) -> Path:
+    """Return runs/NAME; a sweep without a name gets one."""
     kind = "smoke" if arguments.smoke else "compare"
-    folder = SweepFolder(name or time.strftime(f"{kind}-%Y%m%d-%H%M%S"))
-    if not arguments.resume:
-        folder.refuse_if_taken()
-        if arguments.records is not None and any(arguments.records.glob("*")):
-            raise ConfigError(
-                f"--records {arguments.records} is not empty; continue its sweep with --resume, or "
-                "choose another folder"
-            )
-    elif arguments.records is not None and not arguments.dry_run:
-        bring(arguments.records, folder.path)
+    arguments.name = vars(arguments).get("name") or time.strftime(f"{kind}-%Y%m%d-%H%M%S")
+    if not re.fullmatch(r"\w[\w.-]*", arguments.name):
+        raise ConfigError(f"--name {arguments.name!r}: use letters, digits, and . _ - only")
+    folder = Path("runs", arguments.name)
+    if (folder / RUN_FILE).exists():
+        command = shell_command("train", folder, "--resume")
+        raise ConfigError(f"{folder} is a run, not a sweep; resume it with: {command}")
     return folder
-
-
-def _resumed(folder: SweepFolder, arguments: argparse.Namespace) -> argparse.Namespace:
-    """Return the command line of the start: later runs must have the settings of the first."""
-    words = folder.words()
-    if given_words(arguments, without=NOT_OF_SWEEP):
-        raise ConfigError(
-            f"--resume goes on with what {folder.path} was started with ({shlex.join(words)}); "
-            "leave arms and settings out, or start a sweep of another name"
-        )
-    started: argparse.Namespace = arguments.parser.parse_args(words)
-    return started
 
 
 def _describe(runs: list[SweepRun]) -> None:

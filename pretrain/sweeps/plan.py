@@ -1,23 +1,34 @@
 """A sweep of pre-training: several arms, each with several seeds."""
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.files.quoting import quoted
+from data_prep.removed import without_removed
 from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.compare.run_files import has_ended
 from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import read_settings
 from pretrain.config.recipe_files import toml_in
-from pretrain.config.settings import DataSettings, RunSettings, flat
+from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, with_default_gamma
 from pretrain.launching.given_words import laid_under, setting_words
 from pretrain.reports.words import listed
 from pretrain.sweeps.budget import HOURS, Budget, lengths, read_budget, shortened
-from pretrain.sweeps.folder import OTHERS
+from pretrain.sweeps.folder import REPORT, TRIALS
 from pretrain.sweeps.spec import MOST_SEEDS, ArmSpec, as_words, spec_of
 
 MOST_SEED = 2**63
+MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")
+# Beginnings of the names of settings that may not change while a sweep is trained.
+OF_RESULT = (
+    *("steps", "hours", "objective", "restarts_after", "batch.global_sequences"),
+    *("initial_positions", "data.sequence_length", "evaluation.rows"),
+    *("model.", "learning_rate.", "optimizer.", "layer_drop.", "electra.", *MASKING),
+)
 DEFAULT_ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 
 SMOKE = Path(__file__).with_name("smoke.toml")
@@ -69,6 +80,21 @@ class SweepRun:
         """Whether it has to be resumed."""
         return (self.folder / RUN_FILE).exists()
 
+    def refuse_other_settings(self) -> None:
+        """Refuse a run that was begun with other settings, as before a recipe was changed.
+
+        Raises:
+            ConfigError: one differs that the result depends on.
+        """
+        stored = without_removed(read_json_object(self.folder / RUN_FILE))
+        found = with_default_gamma(flat(stored), "layer_drop.")
+        for name, value in flat(json.loads(as_json(self.arm.settings))).items():
+            if name.startswith(OF_RESULT) and found.get(name, value) != value:
+                raise ConfigError(
+                    f"{self.folder} was begun with {name}={quoted(found[name])}, and its sweep now "
+                    f"asks for {quoted(value)}: restore that, or give the sweep another --name"
+                )
+
 
 class Sweep:
     """The runs that a command line, or the spec that it names, asks for."""
@@ -95,9 +121,8 @@ class Sweep:
         self.arms = [self.arm(given) for given in self.spec.arms]
         self._refuse_wrong_seeds()
         self._refuse_tuned_words()
-        taken = OTHERS if len(self.seeds_of(self.arms[0])) == 1 else ()
         if not self.is_smoke_test:  # which can make recipes equal
-            refuse_equal_arms(self.arms, taken)
+            refuse_equal_arms(self.arms)
         refuse_incomparable_losses(self.arms)
 
     def arm(
@@ -196,8 +221,8 @@ class Sweep:
             )
 
 
-def refuse_equal_arms(arms: Sequence[SweepArm], taken: Collection[str]) -> None:
-    """Refuse an arm twice, or one with the name of another, or of a file of a sweep.
+def refuse_equal_arms(arms: Sequence[SweepArm]) -> None:
+    """Refuse an arm twice, or one with the name of another, or of a folder of a sweep.
 
     Raises:
         ConfigError: there is one.
@@ -205,7 +230,7 @@ def refuse_equal_arms(arms: Sequence[SweepArm], taken: Collection[str]) -> None:
     found: dict[RunSettings, str] = {}
     for arm in arms:
         settings = arm.settings.model_copy(update={"name": ""})
-        if arm.name in (*taken, *found.values()):
+        if arm.name in (REPORT, TRIALS, *found.values()):
             raise ConfigError(f"an arm cannot be called {arm.name}: something else of the sweep is")
         if settings in found:
             raise ConfigError(
@@ -221,8 +246,7 @@ def refuse_incomparable_losses(arms: Sequence[SweepArm]) -> None:
     Raises:
         ConfigError: their objectives, or what a held-out loss is measured on, differ.
     """
-    masking = ("data.masking", "data.masked_probability", "data.mask_shares")
-    of_loss = ("objective", "evaluation.rows", "electra.", *masking)
+    of_loss = ("objective", "evaluation.rows", "electra.", *MASKING)
     of_data = tuple(name for name in DataSettings.model_fields if name != "loader_workers")
     of_text = (*(f"data.{name}" for name in of_data), "model.vocabulary_size")
     first = flat(arms[0].settings.model_dump())

@@ -8,7 +8,7 @@ runs are finished.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
 from pretrain.compare.run_files import DECISIONS, has_ended
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines
-from pretrain.sweeps.folder import SETTINGS_FILE, SPEC_FILE, TRIALS
 
 METRICS = "metrics.jsonl"
 MOST_LINES = 40  # of metrics: enough for curves, and for the quartiles of the speed
@@ -28,33 +27,24 @@ COPIED = (RUN_FILE, "launches.jsonl", "evals.jsonl", METRICS, DECISIONS, RESULT_
 FOLDERS = re.compile(r"""(?<![\w.~/\\-])/(?:[^\s/:"\\]+/)+(?=[^\s/:"\\])""")
 
 
-def bring(records: Path, folder: Path) -> None:
-    """Copy into a sweep what it was started with, and runs that are finished there, not begun here.
+def bring(records: Path, folder: Path, runs: Iterable[Path]) -> None:
+    """Copy into a sweep those of its runs that are finished there, and not begun here.
 
     Raises:
-        ConfigError: the folder holds another sweep, or cannot be written.
+        ConfigError: the folder cannot be written.
     """
-    texts = [place / SETTINGS_FILE for place in (folder, records)]
-    words = [text.read_text(encoding="utf-8").split("\0")[1:] for text in texts if text.is_file()]
-    if len(words) > 1 and words[0] != words[1]:
-        raise ConfigError(
-            f"{records} has records of another sweep than {folder}; choose another --name, or the "
-            "records of this one"
-        )
-    _copy(records, folder, (SPEC_FILE, SETTINGS_FILE))
-    for file in [*records.glob(f"*/{RUN_FILE}"), *records.glob(f"{TRIALS}/*/{RUN_FILE}")]:
-        record, run = file.parent, folder / file.parent.relative_to(records)
+    for run in runs:
+        record = records / run.relative_to(folder)
         if has_ended(record) and not (run / RUN_FILE).exists():
             _copy(record, run, (*COPIED[1:], RUN_FILE))  # which says that the run is there
 
 
-def keep(records: Path, folder: Path, runs: Sequence[Path]) -> None:
-    """Write what a sweep was started with, and a record of each of its runs that are finished.
+def keep(records: Path, folder: Path, runs: Iterable[Path]) -> None:
+    """Write a record of each run of a sweep that is finished.
 
     Raises:
         ConfigError: the records cannot be written.
     """
-    _copy(folder, records, (SPEC_FILE, SETTINGS_FILE))
     for run in filter(has_ended, runs):
         _copy(run, records / run.relative_to(folder), COPIED)
 
@@ -72,8 +62,6 @@ def _copy(source: Path, target: Path, names: Sequence[str]) -> None:
 def _shortened(file: Path) -> str:
     """Return a file of a run without places of this machine, and metrics in `MOST_LINES`."""
     text = file.read_text(encoding="utf-8")
-    if file.name in (SETTINGS_FILE, SPEC_FILE):
-        return text
     if file.name == METRICS:
         lines: list[dict[str, Any]] = read_json_lines(file)
         count = min(MOST_LINES, len(lines))  # evenly spaced, the last among them

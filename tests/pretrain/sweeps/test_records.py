@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.__main__ import main
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of
-from pretrain.config.errors import ConfigError
 from pretrain.sweeps.records import keep
 from tests.pretrain.commands.test_compare import write_run
 from tests.pretrain.sweeps.conftest import trained
@@ -66,38 +64,20 @@ def test_records_name_no_place_of_the_machine_and_compare_with_runs_elsewhere(
     ]
 
 
-def test_records_of_another_sweep_are_refused_and_change_nothing(here, run, tmp_path):
-    run(*ARMS, "--name", "x", "--records", tmp_path / "kept", "--steps", "7")
-    run("bert_a", "--name", "y", "--steps", "8")
-    before = Path("runs/y/settings").read_bytes()
-    with pytest.raises(ConfigError, match="kept has records of another sweep than runs/y"):
-        main(["sweep", "--resume", "--name", "y", "--records", str(tmp_path / "kept")])
-    assert Path("runs/y/settings").read_bytes() == before
-    assert [path.name for path in Path("runs/y").iterdir() if path.is_dir()] == ["bert_a"]
-
-
 def test_another_machine_trains_what_is_not_recorded(here, run, monkeypatch, tmp_path):
     monkeypatch.setenv("STUB_FAILS", "* train tupe_r *seed1*")
     kept = tmp_path / "kept"
+    words = (*ARMS, "--seeds", "2", "--records", kept, "--steps", "7")
     with pytest.raises(SystemExit):
-        run(*ARMS, "--name", "x", "--seeds", "2", "--records", kept, "--steps", "7")
+        run(*words, "--name", "x")
     monkeypatch.delenv("STUB_FAILS")
     assert sorted(path.name for path in kept.iterdir()) == [
         "bert_a-seed0",
         "bert_a-seed1",
-        "settings",
         "tupe_r-seed0",
     ]
     shutil.rmtree("runs")
     here.log.unlink()
-    main(["sweep", "--resume", "--name", "other", "--records", str(kept)])
+    run(*words, "--name", "other")
     assert trained(here) == [("tupe_r", "runs/other/tupe_r-seed1", "1", False)]
-    assert all("--steps 7 " in call for call in here.calls(" train "))
     assert len(here.compared[0][1:-2]) == 4 and (kept / "tupe_r-seed1/result.json").exists()
-
-
-def test_a_new_sweep_takes_a_new_folder_of_records(here, run, tmp_path):
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(ConfigError, match="is not empty; continue its sweep with --resume"):
-        run(*ARMS, "--name", "x", "--records", tmp_path)
-    assert here.calls() == []

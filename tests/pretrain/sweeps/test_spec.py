@@ -1,6 +1,5 @@
 """A sweep that is written down ends in the runs of the command line that says the same."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.recipe_files import first_comment, recipe_files, sweep_files
 from pretrain.sweeps.plan import Sweep
-from tests.pretrain.sweeps.conftest import trained
 
 SPEC = """\
 # Three of a kind.
@@ -96,27 +94,6 @@ def test_text_of_the_command_line_replaces_that_of_the_spec(written):
     assert sweep(spec).arms[0].settings.data.corpus == ("a.txt", "b.txt")
     given = sweep(spec, "--corpus", "c.txt", "d.txt").arms[0]
     assert given.settings.data.corpus == ("c.txt", "d.txt")
-
-
-def test_a_stopped_sweep_continues_as_its_spec_was_and_takes_no_other(
-    here, run, written, monkeypatch
-):
-    """Also in a folder that was renamed."""
-    spec = written(SPEC)
-    monkeypatch.setenv("STUB_FAILS", "* train bert_r *seed8*")
-    with pytest.raises(SystemExit):
-        run(spec, "--name", "x")
-    monkeypatch.delenv("STUB_FAILS")
-    written(SPEC.replace("steps = 9", "steps = 99"))
-    with pytest.raises(ConfigError, match="goes on with what runs/x was started with"):
-        run(spec, "--name", "x", "--resume")
-    here.log.unlink()
-    shutil.move("runs/x", "runs/y")
-    main(["sweep", "--resume", "--name", "y"])
-    assert all("--steps 9 " in call for call in here.calls(" train "))
-    assert [Path(folder).name for _, folder, _, _ in trained(here)] == [
-        f"{arm}-seed8" for arm in ("baseline", "slow")
-    ]
 
 
 @pytest.mark.parametrize("name", sorted(sweep_files()))

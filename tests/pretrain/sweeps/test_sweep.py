@@ -24,7 +24,8 @@ def test_without_arms_the_four_of_the_readme_are_trained_and_compared(here, run,
     *before, curves, again = capsys.readouterr().out.splitlines()
     started = [line for line in before if "starting" in line]
     assert started == [f"[{n}/4] {a}: starting in runs/x/{a}" for n, a in enumerate(ARMS, 1)]
-    assert curves.endswith("--logdir runs/x") and again == "again: tupelo sweep --resume --name x"
+    assert curves.endswith("--logdir runs/x")
+    assert again.startswith(f"again: tupelo sweep {' '.join(ARMS)} --name x ")
 
 
 @pytest.mark.parametrize(
@@ -100,15 +101,35 @@ def test_a_dry_run_needs_no_text(here, tmp_path):
 def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkeypatch, capsys):
     """The others go on; what has no loss to be compared is left out, and a note says so."""
     monkeypatch.setenv("STUB_DIVERGES", "* train *bert_r-seed1*")
-    run("bert_a", "bert_r", "--name", "x", "--seeds", "2")
+    words = ("bert_a", "bert_r", "--name", "x", "--seeds", "2")
+    run(*words)
     assert "bert_r-seed1: diverged, and the others go on" in capsys.readouterr().out
     note = "runs/x/bert_r-seed1 diverged before its first evaluation: left out"
     folders = [f"runs/x/{name}" for name in ("bert_a-seed0", "bert_a-seed1", "bert_r-seed0")]
     compared = ["compare", *folders, "--report", "runs/x/report", "--note", note]
     assert here.compared == [compared]
     here.log.unlink()
-    main(["sweep", "--resume", "--name", "x"])
+    run(*words)
     assert not here.calls(" train ") and here.compared[1] == compared
+
+
+def test_a_run_of_other_settings_is_not_taken_for_one_of_the_sweep(here, run):
+    """As after a recipe was changed: trials would choose, and arms be compared, by other runs."""
+    words = ("bert_a", "bert_r", "--name", "x", "--steps", "7")
+    run(*words)
+    content = {"steps": 9, "engine": {"attention": "eager"}, "name": "y", "seed": 4}
+    for change, message in (
+        ({}, "runs/x/bert_r was begun with steps=9, and its sweep now asks for 7: restore that"),
+        ({"steps": 7}, None),
+        ({"layer_drop": {"schedule": "constant"}}, "with layer_drop.schedule='constant'"),
+    ):
+        content |= change
+        Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
+        if message is None:
+            run(*words)
+            continue
+        with pytest.raises(ConfigError, match=message):
+            run(*words)
 
 
 def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, capsys, monkeypatch):
@@ -118,16 +139,15 @@ def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, ca
     assert end.value.code == 3
     output, errors = capsys.readouterr()
     assert "[3/4] tupe_r: failed with status 3\n" in output
-    assert errors.splitlines() == [
-        "1 run failed; the others have ended",
-        "Stopped. Continue with: tupelo sweep --resume --name x",
-    ]
+    failed, stopped = errors.splitlines()
+    assert failed == "1 run failed; the others have ended"
+    assert stopped.startswith(f"Stopped. Continue with: tupelo sweep {' '.join(ARMS)} --name x ")
     assert [arm for arm, *_ in trained(here)] == ARMS and not here.compared
     monkeypatch.delenv("STUB_FAILS")
     (here.folder / "runs/x/tupe_r").mkdir()
-    (here.folder / "runs/x/tupe_r/run.json").touch()
+    (here.folder / "runs/x/tupe_r/run.json").write_text("{}")
     here.log.unlink()
-    main(["sweep", "--resume", "--name", "x"])
+    run("--name", "x", "--steps", "7")
     assert trained(here) == [("tupe_r", "runs/x/tupe_r", "0", True)]
     assert "--steps 7 " in here.calls(" train ")[0]
     output = capsys.readouterr().out
@@ -149,7 +169,7 @@ def test_a_sweep_says_what_it_will_do(here, run, capsys):
     assert re.search(r"\nbert_a +bert_a +2 h\n", output)
     assert re.search(r"\nmine +mine.toml +2 h\n", output)
     assert "\nruns: 6, 0 finished, 1 at a time, in runs/x\n" in output
-    assert "stop with Ctrl-C, continue with: tupelo sweep --resume --name x\n" in output
+    assert "stop with Ctrl-C, continue with: tupelo sweep bert_a mine.toml --seeds 3 " in output
     assert "\ntraining takes about 12 h 00 min; a run: bert_a 2 h 00 min, mine 2 h" in output
     assert all("--hours 2 " in call for call in here.calls(" train "))
 
@@ -172,7 +192,7 @@ def test_a_signal_while_the_speed_is_measured_stops_the_sweep(stubs, shards):
     process = stubs.start_waiting("sweep", *words, STUB_WAITS="measure")
     os.killpg(process.pid, signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
-    assert errors == "Stopped. Continue with: tupelo sweep --resume --name x\n"
+    assert errors.startswith("Stopped. Continue with: tupelo sweep ") and "--name x" in errors
     assert stubs.calls("heard") == ["heard TERM"] and not trained(stubs)
 
 
@@ -183,8 +203,6 @@ def test_a_smoke_test_measures_nothing_and_its_result_says_what_it_is(here, run,
     (compared,) = here.compared
     assert "its numbers mean nothing" in compared[compared.index("--note") + 1]
     assert "note: a smoke test" in capsys.readouterr().out
-    main(["sweep", "--resume", "--name", "x"])
-    assert here.compared[1] == compared
 
 
 def test_a_build_that_fails_leaves_the_name_free(here):
@@ -208,18 +226,14 @@ def test_a_dry_run_shows_every_arm_and_leaves_nothing(here, run):
     run("--dry-run", "--seeds", "2")
     assert [arm for arm, *_ in trained(here)] == ARMS
     assert all(call.endswith(" --dry-run") for call in here.calls())
-    assert not here.compared and not list(Path("runs").glob("*/settings"))
+    assert not here.compared and not list(Path("runs").glob("*/grid.lock"))
 
 
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("--resume", "--resume needs the --name"),
-        ("--resume --name absent", "no sweep runs/absent"),
-        ("--resume --name single", "is a run, not a sweep; .*tupelo train runs/single"),
-        ("--name begun", "--resume --name begun"),
-        ("--name other", "runs/other holds notes.txt"),
-        ("--name single", "runs/single holds run.json"),
+        ("--resume --name x", "there is no --resume"),
+        ("--name single", "is a run, not a sweep; .*tupelo train runs/single"),
         ("--name a/b", "'a/b'"),
         ("bert_a bert_a", "two arms are called bert_a"),
         ("bert_a brt_b", "no recipe 'brt_b'; did you mean bert_r"),
@@ -236,19 +250,15 @@ def test_a_dry_run_shows_every_arm_and_leaves_nothing(here, run):
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_started(here, words, parts):
-    for name in ("runs/begun/bert_a/run.json", "runs/other/notes.txt", "runs/single/run.json"):
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).touch()
+    Path("runs/single").mkdir(parents=True)
+    Path("runs/single/run.json").touch()
     with pytest.raises(ConfigError, match=parts):
         main(["sweep", *words.split()])
-    assert here.calls() == [] and len(list(Path("runs").iterdir())) == 3
+    assert here.calls() == [] and len(list(Path("runs").iterdir())) == 1
 
 
-@pytest.mark.parametrize("name", ["report", "settings"])
-def test_an_arm_cannot_take_the_place_of_a_file_of_the_sweep(here, run, name):
-    Path(f"{name}.toml").write_text('extends = "bert_a"\n')
-    with pytest.raises(ConfigError, match=f"an arm cannot be called {name}"):
-        run(f"{name}.toml", "--name", "x")
+def test_an_arm_cannot_take_the_place_of_a_folder_of_the_sweep(here, run):
+    Path("report.toml").write_text('extends = "bert_a"\n')
+    with pytest.raises(ConfigError, match="an arm cannot be called report"):
+        run("report.toml", "--name", "x")
     assert here.calls() == [] and not Path("runs").exists()
-    run(f"{name}.toml", "--name", "x", "--seeds", "2")
-    assert trained(here)[0][1] == f"runs/x/{name}-seed0"

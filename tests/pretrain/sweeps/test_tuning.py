@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from tests.pretrain.sweeps.conftest import trained
 from tests.pretrain.sweeps.test_spec import sweep
@@ -94,7 +93,7 @@ def test_a_trial_that_diverges_is_a_result(here, run, spec, monkeypatch, capsys)
     assert {peak for name, peak in peaks(here, "runs/x") if "two" in name} == {"1.0"}
     assert "two-2.0-seed5: diverged, and the others go on" in capsys.readouterr().out
     here.log.unlink()
-    main(["sweep", "--resume", "--name", "x"])
+    run(spec, "--name", "x")
     assert not here.calls(" train ")
 
 
