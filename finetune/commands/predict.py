@@ -13,16 +13,13 @@ import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from data_prep.files.atomic import save_text
 from pretrain.config.errors import ConfigError
 from pretrain.reports.words import counted, listed
 
 if TYPE_CHECKING:
-    import numpy
-    from numpy.typing import NDArray
-
     from finetune.models.kept_record import KeptRecord
 
 STDIN = Path("/dev/stdin")
@@ -63,24 +60,29 @@ def main(arguments: argparse.Namespace) -> None:
         TaskError: the file of the texts cannot be read.
     """
     # Imported late: torch takes seconds.
+    import torch
+
     from data_prep.files.progress_bar import progress_bar
     from finetune.models.kept_model import kept_folder, read_model
-    from finetune.models.prediction import CHUNK, Predictor, default_device, write_predictions
+    from finetune.models.prediction import CHUNK, Predictor, write_predictions
+    from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 
     to, found = arguments.to, io.StringIO()
     _refuse_target(to, replaces=arguments.replace)
     kept = read_model(kept_folder(arguments.model))
     texts = _texts(arguments, kept.record)
-    predictor = Predictor(kept, default_device())
+    refuse_unusable_gpus()
+    predictor = Predictor(kept, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    as_json = to is not None and to.suffix.lower() == ".jsonl"
     with progress_bar("predict", len(texts), "row", shown=len(texts) > CHUNK) as bar:
 
-        def chunks() -> Iterator["NDArray[numpy.float64]"]:
-            for outputs in predictor.chunks(texts):
-                yield outputs
-                bar.update(len(outputs))
+        def predictions() -> Iterator[dict[str, Any]]:
+            for prediction in predictor.predictions(texts):
+                yield prediction
+                bar.update(1)
 
-        as_json = to is not None and to.suffix.lower() == ".jsonl"
-        write_predictions(kept.record, chunks(), found if to else sys.stdout, as_json=as_json)
+        stream = found if to else sys.stdout
+        write_predictions(predictions(), kept.record.labels, stream, as_json=as_json)
     if to is not None:
         try:
             save_text(to, found.getvalue())
@@ -104,7 +106,8 @@ def _refuse_target(to: Path | None, *, replaces: bool) -> None:
 
 
 def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[str, ...]]:
-    from finetune.models.prediction import read_texts
+    from finetune.tasks.examples import text_in
+    from finetune.tasks.tables import read_rows
 
     columns = arguments.texts or record.texts
     if len(columns) != len(record.texts):
@@ -117,4 +120,5 @@ def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[st
         if sys.stdin.isatty():
             print("texts from the terminal, one a line; end them with Ctrl-D", file=sys.stderr)
         file, suffix = STDIN, suffix or ".txt"
-    return read_texts(file, columns, suffix)
+    rows = read_rows(file, columns, suffix=suffix)
+    return [tuple(text_in(row, column, file) for column in columns) for row in rows]

@@ -10,7 +10,6 @@ rates or seeds.
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,7 +22,6 @@ from finetune.protocol import Protocol, load_protocol
 from finetune.results.sweep_record import (
     DEFAULT_KEEP,
     Keep,
-    ModelRef,
     SweepRecord,
     read_sweep_record,
 )
@@ -40,7 +38,6 @@ from finetune.tasks.catalog import SUITES, known_tasks
 from finetune.tasks.custom import OwnTask
 from finetune.tasks.metric_names import METRIC_NAMES
 from finetune.tasks.tables import FORMATS
-from finetune.tasks.task import TaskData
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.settings import explain
 from pretrain.sweeps.folder import locked
@@ -176,7 +173,11 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
                 f"both_orders names {name}, whose examples are single texts; name tasks of pairs"
             )
     predicts_test = arguments.predict_test or arguments.test is not None
-    _print_notes(models, data, predicts_test=predicts_test)
+    notes = [(name, note) for name, found in data.items() for note in found.notes]
+    if predicts_test:
+        notes += [(name, "no test file") for name, found in data.items() if not found.test]
+    for name, note in notes:
+        print(f"{name}: {note}", file=sys.stderr)
     record = record_of(models, data, protocol, predicts_test=predicts_test, keep=arguments.keep)
     sweep = Sweep(
         folder,
@@ -187,19 +188,6 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
         keep=merged(record, folder).keep or DEFAULT_KEEP,
     )
     return sweep, record
-
-
-def _print_notes(
-    models: Mapping[ModelRef, Sequence[str]], data: Mapping[str, TaskData], *, predicts_test: bool
-) -> None:
-    notes = [(name, note) for name, found in data.items() for note in found.notes]
-    if predicts_test:
-        notes += [(name, "no test file") for name, found in data.items() if not found.test]
-    # How models of other programs differ here matters where texts come in pairs.
-    if any(len(found.task.texts) == 2 for found in data.values()):
-        notes += [(model.describe(), note) for model in models for note in models[model]]
-    for name, note in notes:
-        print(f"{name}: {note}", file=sys.stderr)
 
 
 def read_protocol(arguments: argparse.Namespace) -> Protocol:

@@ -50,10 +50,7 @@ def write_card(
             "Model": [
                 ["encoder", result.model],
                 *encoder_rows(record.model, weights),
-                [
-                    "in transformers",
-                    record.stock.architecture if record.stock else "code of this folder",
-                ],
+                ["in transformers", stock.architecture if stock else "code of this folder"],
                 ["predicts", _quoted(*(task.labels or (task.label,)))],
             ],
             "Scores, times 100": [

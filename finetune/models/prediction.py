@@ -1,47 +1,22 @@
-"""A fine-tuned model in use: from files of texts to classes with probabilities, or to numbers."""
+"""A fine-tuned model in use: from texts to classes with probabilities, or to numbers."""
 
 import csv
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from finetune.models.kept_model import KeptModel
-from finetune.models.kept_record import KeptRecord
-from finetune.tasks.examples import text_in
-from finetune.tasks.tables import read_rows
 from finetune.training.batches import POOL_BATCHES, TokenRows
 from finetune.training.evaluation import EVALUATION_BATCH, attention_on, logits_of_rows
-from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 
 # Texts that are sorted by length, cut into batches and written together.
 CHUNK = POOL_BATCHES * EVALUATION_BATCH
 DIGITS = 7  # those of fp32
-
-
-def default_device() -> torch.device:
-    """Return the first GPU, or the CPU where there is none.
-
-    Raises:
-        ConfigError: torch cannot use the GPUs of this machine.
-    """
-    refuse_unusable_gpus()
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def read_texts(file: Path, columns: Sequence[str], suffix: str | None) -> list[tuple[str, ...]]:
-    """Return the text or the pair in each row of a file; see `read_rows`.
-
-    Raises:
-        TaskError: the file cannot be read, lacks a column, or holds no rows.
-    """
-    rows = read_rows(file, columns, suffix=suffix)
-    return [tuple(text_in(row, column, file) for column in columns) for row in rows]
 
 
 class Predictor:
@@ -55,10 +30,16 @@ class Predictor:
         self.num_cut = 0  # texts, so far, that fill the longest row
         self._model = kept.restored(attention=attention_on(device)).to(device)
 
-    def chunks(self, texts: Sequence[tuple[str, ...]]) -> Iterator[NDArray[numpy.float64]]:
-        """Yield the outputs for `CHUNK` texts after the other, in their order; see `outputs`."""
+    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+        """Yield of each text the label and all `probabilities`, or the `value`, with 7 digits."""
         for start in range(0, len(texts), CHUNK):
-            yield self.outputs(texts[start : start + CHUNK])
+            outputs = self.outputs(texts[start : start + CHUNK])
+            if not self.record.labels:
+                yield from ({"value": _rounded(value)} for value in outputs)
+                continue
+            for best, row in zip(outputs.argmax(axis=1), softmax(outputs, axis=1), strict=True):
+                shares = dict(zip(self.record.labels, map(_rounded, row), strict=True))
+                yield {"label": self.record.labels[best], "probabilities": shares}
 
     def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
         """Return the logits N x C, or in a regression N numbers in the units of the labels."""
@@ -71,36 +52,21 @@ class Predictor:
 
 
 def write_predictions(
-    record: KeptRecord, chunks: Iterable[NDArray[numpy.float64]], stream: TextIO, *, as_json: bool
+    predictions: Iterable[dict[str, Any]], labels: Sequence[str], stream: TextIO, *, as_json: bool
 ) -> None:
-    """Write a line for each text: `label` and the probability of each label, or `value`.
-
-    Args:
-        record: of the model.
-        chunks: see `Predictor.chunks`.
-        stream: that is written to.
-        as_json: lines of JSON, in place of rows of CSV.
-    """
+    """Write a line for each prediction: of JSON, or of CSV with a column per probability."""
     table = csv.writer(stream, lineterminator="\n")
     if not as_json:
-        names = [f"probability_{label}" for label in record.labels]
-        table.writerow(["label", *names] if record.labels else ["value"])
-    for first, *others in itertools.chain.from_iterable(_rows(record, each) for each in chunks):
-        by_label = dict(zip(record.labels, others, strict=True))
-        found = {"label": first, "probabilities": by_label} if record.labels else {"value": first}
+        table.writerow(
+            ["label", *(f"probability_{each}" for each in labels)] if labels else ["value"]
+        )
+    for found in predictions:
         if as_json:
             stream.write(json.dumps(found, ensure_ascii=False) + "\n")
         else:
-            table.writerow([first, *others])
+            first, *others = found.values()
+            table.writerow([first, *others[0].values()] if others else [first])
 
 
-def _rows(record: KeptRecord, outputs: NDArray[numpy.float64]) -> Iterator[list[str | float]]:
-    """Yield the number of each text, or its label and probabilities, with the digits of fp32."""
-    if not record.labels:
-        for value in outputs:
-            yield [float(f"{value:.{DIGITS}g}")]
-        return
-    from scipy.special import softmax
-
-    for best, row in zip(outputs.argmax(axis=1), softmax(outputs, axis=1), strict=True):
-        yield [record.labels[best], *(float(f"{share:.{DIGITS}g}") for share in row)]
+def _rounded(number: float) -> float:
+    return float(f"{number:.{DIGITS}g}")

@@ -71,8 +71,8 @@ def read_model_refs(
     *,
     from_scratch: bool,
     recorded: Sequence[ModelRef] = (),
-) -> dict[ModelRef, tuple[str, ...]]:
-    """Find the models and load each once; return them with notes on them, see `Pretrained`.
+) -> list[ModelRef]:
+    """Find the models, and load each once.
 
     Runs of one name, such as the seeds of an arm, go by the names of their folders; recorded models
     by the names that they have: under another one their trials would be repeated.
@@ -88,33 +88,33 @@ def read_model_refs(
         ShardError: the tokenizer of a run is damaged.
     """
     found = {
-        place: {
-            _ref(loaded, pretrained=pretrained): loaded.notes if pretrained else ()
+        place: [
+            _ref(loaded, pretrained=pretrained)
             for checkpoint in _selected(place, checkpoints)
             for loaded in [_load(place, checkpoint)]
             for pretrained in ((True, False) if from_scratch else (True,))
-        }
+        ]
         for place in places
     }
     names = Counter(name for refs in found.values() for name in {ref.model for ref in refs})
     names_of: dict[tuple[str, int | None, bool], list[str]] = {}
-    for one in recorded:
-        names_of.setdefault((one.digest, one.step, one.pretrained), []).append(one.model)
-    models: dict[str, tuple[ModelRef, tuple[str, ...]]] = {}
+    for model in recorded:
+        names_of.setdefault((model.digest, model.step, model.pretrained), []).append(model.model)
+    models: dict[str, ModelRef] = {}
     for place, refs in found.items():
-        for ref, remarks in refs.items():
+        for ref in refs:
             is_repeated = names[ref.model] > 1 and (Path(place) / RUN_FILE).is_file()
             name = Path(place).resolve().name if is_repeated else ref.model
             known = names_of.get((ref.digest, ref.step, ref.pretrained), [name])
             model = ref.model_copy(update={"model": name if name in known else known[0]})
-            other, _ = models.setdefault(model.folder_name, (model, remarks))
+            other = models.setdefault(model.folder_name, model)
             if other.digest != model.digest:
                 raise ConfigError(
                     f"{other.source} and {model.source} have the same name {model.model!r}: "
                     "fine-tune them separately, each into its own folder, and give both "
                     f"folders to {shell_command('finetune', 'table')}"
                 )
-    return dict(models.values())
+    return list(models.values())
 
 
 def _ref(found: Pretrained, *, pretrained: bool) -> ModelRef:

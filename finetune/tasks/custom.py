@@ -80,29 +80,18 @@ def read_own(own: OwnTask) -> TaskData:
         test["test"] = examples_of(
             task, read_rows(own.test, own.texts), own.test, is_labelled=False
         )
-    if own.dev is None:
-        train, development, note = hold_out(train, own.train)
-        notes.append(note)
-    else:
+    if own.dev is not None:
         development = examples_of(task, read_rows(own.dev, columns), own.dev)
-    return TaskData(task, train, {"dev": development}, test, tuple(notes))
-
-
-def hold_out(examples: Sequence[Example], file: Path) -> tuple[list[Example], list[Example], str]:
-    """Return the rows to train on, a tenth that is held out, and a remark for the user.
-
-    Raises:
-        TaskError: there are too few rows.
-    """
-    held_out = [example for example in examples if is_held_out(example.texts)]
-    kept = [example for example in examples if not is_held_out(example.texts)]
+        return TaskData(task, train, {"dev": development}, test, tuple(notes))
+    held_out = [example for example in train if is_held_out(example.texts)]
+    kept = [example for example in train if not is_held_out(example.texts)]
     if not held_out or not kept:
         raise TaskError(
-            f"{file}: {counted(len(examples), 'row')} are too few to hold some out; give a "
+            f"{own.train}: {counted(len(train), 'row')} are too few to hold some out; give a "
             "development file"
         )
-    note = f"no development file: {len(held_out):,} of the {len(examples):,} rows are held out"
-    return kept, held_out, note
+    notes.append(f"no development file: {len(held_out):,} of the {len(train):,} rows are held out")
+    return TaskData(task, kept, {"dev": held_out}, test, tuple(notes))
 
 
 def is_held_out(texts: tuple[str, ...]) -> bool:

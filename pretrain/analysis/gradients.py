@@ -21,7 +21,7 @@ from torch import Tensor
 from pretrain.analysis.findings import Findings, Record
 from pretrain.analysis.panels import (
     PANEL_HEIGHT,
-    draw_by_depth,
+    draw_over_training,
     empty_figure,
     in_words,
     legend_of_blocks,
@@ -146,13 +146,12 @@ def _state_gradients(states: Sequence[Tensor], batch: MaskedBatch) -> list[Tenso
 def draw_gradients(measured: dict[str, dict[int, Gradients]], caption: str) -> Figure:
     """Draw a panel per run over its steps, and three panels of all runs over depth."""
     figure = empty_figure(caption, height=2 * PANEL_HEIGHT)
-    depth = max(len(found.weights) for steps in measured.values() for found in steps.values())
     panels, (weights, sizes, cosines) = rows_of_panels(figure, (len(measured), 3))
-    for axes, (run, steps) in zip(panels, measured.items(), strict=True):
-        axes.sharey(panels[0])
-        set_up(axes, run, xlabel="optimizer steps", ylabel="norm of dE/dW of a block, nats")
-        curves = list(zip(*(found.weights for found in steps.values()), strict=True))
-        draw_by_depth(axes, list(steps), curves, depth=depth)
+    curves = {
+        run: {step: found.weights for step, found in steps.items()}
+        for run, steps in measured.items()
+    }
+    draw_over_training(panels, curves, "norm of dE/dW of a block, nats")
     legend_of_blocks(figure, panels)
     set_up(weights, "weights", xlabel="block", ylabel="norm of dE/dW, nats")
     set_up(sizes, "states: size", xlabel="layer l", ylabel="|dE/dx_l| / |dE/dx_L|")
@@ -167,7 +166,7 @@ def draw_gradients(measured: dict[str, dict[int, Gradients]], caption: str) -> F
             cosines.plot(layers, found.cosines, **style)
     for axes in (*panels, weights, sizes):
         log_scale(axes)
-    for axes in (*panels, weights, sizes, cosines):
+    for axes in (weights, sizes, cosines):
         whole_ticks(axes)
     legend_of_runs(weights, list(measured))
     return figure

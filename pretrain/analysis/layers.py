@@ -3,11 +3,9 @@
 PLD, body, Fig. 2: L2 distance and cosine of the input and the output of a block, here over all
 tokens. PLD Eqs. 6 to 8 say of PreLN that x_i - H, x_i - x_{i-1} and the residual branch f_RT have
 the mean zero. Here f_RT of block l is x_l - x_{l-1}, for both places of the norms, and H, which is
-not known, is estimated by x_L. A mean over a sample is never zero, so its norm is compared with two
-things:
+not known, is estimated by x_L. A mean over a sample is never zero, so its norm is compared:
 
     ratio      norm of the mean over all tokens / mean of the norms: 0 to 1
-    interval   95 % bootstrap interval of the ratio, over rows: tokens of a row are not independent
     zero mean  what 95 % of ratios stay below if the mean of each row had a random sign, which is
                what a mean of zero (and symmetric row means) would give
 """
@@ -25,7 +23,7 @@ from torch import Tensor
 from pretrain.analysis.findings import Findings, Record
 from pretrain.analysis.panels import (
     PANEL_HEIGHT,
-    draw_by_depth,
+    draw_over_training,
     empty_figure,
     in_words,
     legend_of_blocks,
@@ -46,8 +44,8 @@ BESIDE = 0.5  # of the width of a block, over which the runs are spread
 CAPTION = (
     "{runs}, on held-out sequences. L2 distance and cosine of the input and the output of each "
     "block, means over all tokens. Below: norm of the mean of the residual branch f_RT over "
-    "the mean of its norms at the last checkpoint, with a 95 % bootstrap interval over sequences; "
-    "the grey marks are what 95 % of samples stay below if the mean is zero (PLD Eq. 8)."
+    "the mean of its norms at the last checkpoint; the grey marks are what 95 % of samples stay "
+    "below if the mean is zero (PLD Eq. 8)."
 )
 
 Floats = NDArray[numpy.float64]
@@ -57,14 +55,11 @@ class MeanRatio(NamedTuple):
     """The norm of a mean over tokens, over the mean of the norms; see the module."""
 
     ratio: float
-    low: float
-    high: float
     zero_mean: float
 
     def columns(self, name: str) -> Record:
         """Return the numbers as columns of a table."""
-        ends = {"low": self.low, "high": self.high, "zero_mean": self.zero_mean}
-        return {name: self.ratio, **{f"{name}_{end}": value for end, value in ends.items()}}
+        return {name: self.ratio, f"{name}_zero_mean": self.zero_mean}
 
 
 class Change(NamedTuple):
@@ -149,7 +144,7 @@ def _of_rows(x_BSD: Tensor, output_BSD: Tensor, last_BSD: Tensor) -> list[Floats
 
 
 def mean_ratio(means: Floats, norms: Floats) -> MeanRatio:
-    """Return the ratio of this module, with its interval, from the means of rows.
+    """Return the ratio of this module from the means of rows.
 
     Args:
         means: of the vectors of each row [R, D]; rows have equal numbers of tokens.
@@ -158,33 +153,26 @@ def mean_ratio(means: Floats, norms: Floats) -> MeanRatio:
     rows = len(means)
     ratio = float(numpy.linalg.norm(means.mean(0)) / norms.mean())
     generator = numpy.random.Generator(numpy.random.Philox(SEED))
-    counts = generator.multinomial(rows, numpy.full(rows, 1 / rows), size=RESAMPLES)
-    resampled = numpy.linalg.norm(counts @ means, axis=1) / (counts @ norms)
     signs = generator.choice([-1.0, 1.0], size=(RESAMPLES, rows))
     flipped = numpy.linalg.norm(signs @ means, axis=1) / norms.sum()
-    low, high = numpy.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return MeanRatio(ratio, float(low), float(high), float(numpy.quantile(flipped, CONFIDENCE)))
+    return MeanRatio(ratio, float(numpy.quantile(flipped, CONFIDENCE)))
 
 
 def draw_layers(measured: Measured, caption: str) -> Figure:
     """Draw distance and cosine over steps, a panel per run each, and the means over blocks."""
     figure = empty_figure(caption, height=2.8 * PANEL_HEIGHT)
-    depth = max(len(changes) for steps in measured.values() for changes in steps.values())
     distances, cosines, (means,) = rows_of_panels(figure, (len(measured), len(measured), 1))
-    for number, (run, steps) in enumerate(measured.items()):
-        blocks = list(zip(*steps.values(), strict=True))
-        upper, lower = distances[number], cosines[number]
-        set_up(upper, run, xlabel="optimizer steps", ylabel="L2 distance, input to output")
-        set_up(lower, run, xlabel="optimizer steps", ylabel="cosine, input and output")
-        upper.sharey(distances[0])
-        lower.sharey(cosines[0])
-        curves = [[one.distance for one in block] for block in blocks]
-        draw_by_depth(upper, list(steps), curves, depth=depth)
-        curves = [[one.cosine for one in block] for block in blocks]
-        draw_by_depth(lower, list(steps), curves, depth=depth)
-        log_scale(upper)
-        for axes in (upper, lower):
-            whole_ticks(axes)
+    for panels, name, label in (
+        (distances, "distance", "L2 distance, input to output"),
+        (cosines, "cosine", "cosine, input and output"),
+    ):
+        curves = {
+            run: {step: [one._asdict()[name] for one in changes] for step, changes in steps.items()}
+            for run, steps in measured.items()
+        }
+        draw_over_training(panels, curves, label)
+    for axes in distances:
+        log_scale(axes)
     legend_of_blocks(figure, distances)
     _draw_means(means, measured)
     return figure
@@ -199,8 +187,6 @@ def _draw_means(axes: Axes, measured: Measured) -> None:
         places = [block + shift for block in range(1, len(means) + 1)]
         style = {**line_style(number), "linestyle": "", "markersize": 4}
         axes.plot(places, [mean.ratio for mean in means], **style)
-        ends = [mean.low for mean in means], [mean.high for mean in means]
-        axes.vlines(places, *ends, color=style["color"], linewidth=1.4)
         zero = [mean.zero_mean for mean in means]
         axes.plot(places, zero, linestyle="", marker="_", color=MUTED, markersize=9)
     axes.set_ylim(0, None)

@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -69,32 +69,36 @@ def log_scale(axes: Axes) -> None:
     axes.tick_params(labelsize=SMALL)
 
 
-def draw_by_depth(
-    axes: Axes, steps: Sequence[int], curves: Sequence[Sequence[float]], *, depth: int
+def draw_over_training(
+    panels: Sequence[Axes], measured: Mapping[str, Mapping[int, Sequence[float]]], ylabel: str
 ) -> None:
-    """Draw a line per block, early ones dark and late ones light.
+    """Draw a panel per run: a line per block over the steps, early ones dark, late ones light.
 
     Args:
-        axes: of the panel.
-        steps: at which each curve has a value.
-        curves: one per block.
-        depth: blocks of the deepest run of the picture, so that colours mean the same in all.
+        panels: one per run.
+        measured: by run and step, a value per block.
+        ylabel: what the values are.
     """
-    for number, values in enumerate(curves):
-        axes.plot(
-            steps,
-            values,
-            color=colormaps["viridis"](0.9 * number / max(1, depth - 1)),
-            linestyle=DASHES[number % len(DASHES)],
-            marker="o",
-            markersize=2.5,
-            linewidth=1.2,
-            label=str(number + 1),
-        )
+    depth = max(len(values) for steps in measured.values() for values in steps.values())
+    for axes, (run, steps) in zip(panels, measured.items(), strict=True):
+        axes.sharey(panels[0])
+        set_up(axes, run, xlabel="optimizer steps", ylabel=ylabel)
+        for number, values in enumerate(zip(*steps.values(), strict=True)):
+            axes.plot(
+                list(steps),
+                values,
+                color=colormaps["viridis"](0.9 * number / max(1, depth - 1)),
+                linestyle=DASHES[number % len(DASHES)],
+                marker="o",
+                markersize=2.5,
+                linewidth=1.2,
+                label=str(number + 1),
+            )
+        whole_ticks(axes)
 
 
 def legend_of_blocks(figure: Figure, panels: Sequence[Axes]) -> None:
-    """Name the lines of `draw_by_depth` beside the panels, where the legend covers nothing."""
+    """Name the lines of `draw_over_training` beside the panels, where the legend covers nothing."""
     deepest = max(panels, key=lambda axes: len(axes.lines))
     handles, labels = deepest.get_legend_handles_labels()
     figure.legend(

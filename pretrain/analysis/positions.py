@@ -74,19 +74,15 @@ class Head(NamedTuple):
     Attributes:
         correlations: v_ij [S, S], added to the scaled scores.
         pattern: of its weights over words.
-        row_mean: of v_0j, [CLS] to the words: theta_1 in TUPE, without effect.
         column_mean: of v_i0, the words to [CLS]: theta_2 in TUPE.
         words_mean: of v_ij, words to words.
-        to_cls: mean weight of [CLS] in softmax of v_i, over the words i.
         singular_values: descending, by part: v, its P-term (P U^Q)(P U^K)^T / sqrt(2d) and B.
     """
 
     correlations: Matrices
     pattern: HeadPattern
-    row_mean: float
     column_mean: float
     words_mean: float
-    to_cls: float
     singular_values: dict[str, NDArray[numpy.float64]]
 
 
@@ -146,10 +142,8 @@ def _head(parts: dict[str, Matrices]) -> Head:
     return Head(
         correlations=v,
         pattern=head_pattern(v),
-        row_mean=float(v[0, 1:].mean()),
         column_mean=float(v[1:, 0].mean()),
         words_mean=float(v[1:, 1:].mean()),
-        to_cls=float(softmax(v[1:])[:, 0].mean()),
         singular_values={
             part: numpy.linalg.svd(matrix, compute_uv=False).astype(numpy.float64)
             for part, matrix in parts.items()
@@ -168,10 +162,8 @@ def _record(head: Head) -> Record:
         "near": pattern.near,
         "near_times_uniform": pattern.near_times,
         "near_radius_positions": pattern.radius,
-        "cls_row_mean": head.row_mean,
         "cls_column_mean": head.column_mean,
         "words_mean": head.words_mean,
-        "weight_on_cls_times_uniform": head.to_cls * len(head.correlations),
         "rank_v": ranks[WHOLE],
         "rank_p_term": ranks.get(PROJECTED, ""),
         "rank_b": ranks.get(RELATIVE, ""),

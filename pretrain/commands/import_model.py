@@ -1,7 +1,7 @@
 """Convert a BERT, or a checkpoint of the TUPE authors' code, into an export.
 
     tupelo import bert-base-uncased --to models/bert
-    tupelo import tupe_r.pt --dictionary dict.txt --bpe-codes codes --to tupe
+    tupelo import tupe_r.pt --to tupe
 
 The folder can be trained further with its recipe.toml, fine-tuned, and loaded by transformers.
 """
@@ -18,17 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "code",
     )
     parser.add_argument("--to", type=Path, required=True, help="the new folder")
-    files = parser.add_argument_group("tokenizer of a .pt file, if it is not beside it")
-    files.add_argument("--dictionary", type=Path, help="dict.txt of fairseq")
-    files.add_argument("--bpe-codes", type=Path, help="codes of fastBPE")
-    files.add_argument("--tokenizer", help="or a tokenizer.json with the same ids")
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the model, check it, write it, and print what to do next."""
     # Imported late: torch takes seconds.
-    from pretrain.convert.external.fairseq_tupe import TokenizerFiles
     from pretrain.convert.external.import_model import import_model
 
-    files = TokenizerFiles(arguments.dictionary, arguments.bpe_codes, arguments.tokenizer)
-    import_model(arguments.place, arguments.to, files)
+    import_model(arguments.place, arguments.to)

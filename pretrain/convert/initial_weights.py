@@ -150,29 +150,20 @@ def _check_tokenizer(
     pretrained: Pretrained, settings: RunSettings, ours: TextEncoder, place: str
 ) -> None:
     """Check that a tokenizer of rows, at a place, is that of the weights."""
-    theirs = pretrained.text_encoder
-    before, now = (each.tokenizer.get_vocab(with_added_tokens=True) for each in (theirs, ours))
-    languages = theirs.record.moses, ours.record.moses
-    difference = None
-    if before != now:
-        token = min(token for token in before | now if before.get(token) != now.get(token))
-        difference = f"the id of {token!r} is {now.get(token)} here and {before.get(token)}"
-    elif languages[0] != languages[1]:
-        difference = f"the language of Moses is {languages[1]} here and {languages[0]}"
-    else:
-        entries = sorted(filter(str.isalpha, now), key=now.__getitem__)[:ENTRIES_TRIED]
-        for word in (MASK, *PROBE_TEXTS, *map(str.capitalize, entries)):
-            rows, weights = (
-                " ".join(map(str, map(each.tokenizer.id_to_token, each.ids(word))))
-                for each in (ours, theirs)
-            )
-            if rows != weights:
-                difference = f"{word!r} is {rows} here and {weights}"
-                break
-    if difference is not None:
+    theirs, entries = pretrained.text_encoder, ours.tokenizer.get_vocab(with_added_tokens=True)
+    words = sorted(filter(str.isalpha, entries), key=entries.__getitem__)[:ENTRIES_TRIED]
+    is_same = (
+        ours.fingerprint() == theirs.fingerprint()
+        and ours.record.moses == theirs.record.moses
+        and all(
+            ours.ids(word) == theirs.ids(word)
+            for word in (MASK, *PROBE_TEXTS, *map(str.capitalize, words))
+        )
+    )
+    if not is_same:
         raise ConfigError(
-            f"{place}: another tokenizer than that of initial_weights={pretrained.place}: "
-            f"{difference} in the weights; give {_fix(pretrained, settings)}"
+            f"{place}: another tokenizer than that of initial_weights={pretrained.place}, or other "
+            f"steps before it; give {_fix(pretrained, settings)}"
         )
 
 

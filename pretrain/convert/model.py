@@ -32,7 +32,6 @@ class Pretrained(NamedTuple):
     objective: str = DEFAULT_OBJECTIVE
     # Of replaced-token detection; None: the generator is not among the weights.
     electra: ElectraSettings | None = None
-    notes: tuple[str, ...] = ()  # of a model of another program: what was changed or left out
 
     def checked(self) -> "Pretrained":
         """Return the model, whose parts belong together.

@@ -12,7 +12,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.convert.exports.hf_format import is_export, read_export
-from pretrain.convert.external.fairseq_tupe import TokenizerFiles, read_tupe
+from pretrain.convert.external.fairseq_tupe import read_tupe
 from pretrain.convert.external.hf_bert import (
     is_hub_name,
     is_hugging_face_folder,
@@ -50,13 +50,12 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     return read_export(folder) if is_export(folder) else read_external(str(place))
 
 
-def read_external(place: str, files: TokenizerFiles | None = None) -> Pretrained:
+def read_external(place: str) -> Pretrained:
     """Read a model of another program.
 
     Args:
         place: a BERT or the discriminator of an ELECTRA that Hugging Face's transformers saved, or
             its name on the Hub; or a .pt file of the TUPE authors' code.
-        files: of the tokenizer of the latter.
 
     Raises:
         ConfigError: there is none, it has a feature that is not supported here, or is damaged.
@@ -64,7 +63,7 @@ def read_external(place: str, files: TokenizerFiles | None = None) -> Pretrained
     """
     path = Path(place)
     if path.suffix == ".pt" and path.is_file():
-        return read_tupe(path, files or TokenizerFiles())
+        return read_tupe(path)
     if is_hugging_face_folder(path) or (path.suffix != ".pt" and is_hub_name(place)):
         return read_transformers_model(place)
     raise ConfigError(

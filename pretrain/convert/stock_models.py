@@ -35,7 +35,6 @@ WORDS, POSITIONS = "encoder.token_embeddings.weight", "encoder.positions.positio
 class StockModel(NamedTuple):
     """A model of transformers that is the same as one of ours."""
 
-    title: str
     model_type: str  # in config.json
     architecture: str  # the class that loads it with its head
     prefix: str  # of the encoder's weights
@@ -49,7 +48,7 @@ class StockModel(NamedTuple):
 
 
 BERT = StockModel(
-    *("BERT", "bert", "BertForMaskedLM", "bert."),
+    *("bert", "BertForMaskedLM", "bert."),
     {
         "head.dense": "cls.predictions.transform.dense",
         "head.norm": "cls.predictions.transform.LayerNorm",
@@ -57,7 +56,7 @@ BERT = StockModel(
     {"head.output_bias": "cls.predictions.bias"},
 )
 ELECTRA = StockModel(
-    *("ELECTRA", "electra", "ElectraForPreTraining", "electra."),
+    *("electra", "ElectraForPreTraining", "electra."),
     {
         "head.dense": "discriminator_predictions.dense",
         "head.dense_prediction": "discriminator_predictions.dense_prediction",

@@ -27,7 +27,6 @@ CONFIGURATIONS = {
     "stage1": (1, False),
     "stage2": (2, False),
     "stage3": (3, False),
-    "stage1_offload": (1, True),
     "stage2_offload": (2, True),
     "stage3_offload": (3, True),
     "stage3_attached": (3, False),

@@ -2,7 +2,6 @@ import subprocess
 from pathlib import Path
 
 from pretrain.commands.catalog import COMMANDS
-from tupelo import __version__
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,10 +11,6 @@ def test_every_command_is_listed_with_what_it_does(installed):
     for name, command in COMMANDS.items():
         assert f"  {name}" in listed and command.summary in listed
     assert "finetune ..." in listed and "data ..." in listed
-
-
-def test_the_version_is_that_of_the_package(installed):
-    assert installed.run("--version").stdout.startswith(f"tupelo {__version__} (Python 3.")
 
 
 def test_a_copy_holds_every_file_that_is_not_code(installed):
@@ -34,19 +29,3 @@ def test_a_copy_holds_every_file_that_is_not_code(installed):
 def test_a_run_with_a_packaged_recipe_and_configuration_starts_outside_the_checkout(installed):
     run = installed.run("train", "tiny_cpu", "--dry-run", "--engine.ds_config", "zero0_fp32")
     assert "tokens per step" in run.stdout
-
-
-def test_hints_work_in_the_shell_that_the_user_has(installed):
-    for active in (True, False):
-        wanted = "tupelo" if active else str(installed.programs / "tupelo")
-        run = installed.run("data", "--help", active=active)
-        assert run.stdout.startswith(f"usage: {wanted} data")
-
-
-def test_an_installed_copy_has_the_python_api(installed):
-    code = "import tupelo; print(tupelo.build('tiny_cpu').encoder.positions.description)"
-    python = str(installed.programs / "python")
-    found = subprocess.run(
-        [python, "-c", code], cwd=installed.folder, capture_output=True, check=True, text=True
-    )
-    assert found.stdout == "untied absolute and relative positions (TUPE-R, Eq. 11)\n"

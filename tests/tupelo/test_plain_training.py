@@ -18,7 +18,6 @@ from tests.tupelo.conftest import DROPS
 @pytest.mark.parametrize(
     "values",
     [
-        {"model.num_layers": 3, "model.preset": "mini"},
         {"optimizer.max_gradient_norm": None, "layer_drop.rescale": False, **DROPS},
         {"data.corpus": ("a.txt", "c"), "name": "other"},
     ],
@@ -37,19 +36,6 @@ def test_settings_are_read_from_a_run_and_changed_again(run):
     changed = tupelo.settings(recorded, {"seed": 5, "learning_rate.peak": 0.5})
     assert (changed.seed, changed.learning_rate.peak) == (5, 0.5)
     assert tupelo.settings(changed, {"seed": 0, "learning_rate.peak": 1e-3}) == recorded
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"model.widht": 64}, "there is no setting model.widht; did you mean model.width"),
-        ({"steps": "many"}, "steps='many': input should be a valid integer"),
-        ({"model.positions": "tupe"}, "model.positions='tupe' does not exist"),
-    ],
-)
-def test_a_wrong_setting_is_refused_by_name(values, message):
-    with pytest.raises(ValueError, match=message):
-        tupelo.build("tiny_cpu", values)
 
 
 def test_a_model_has_the_weights_of_its_seed_and_the_callers_generator_is_left_alone():
@@ -112,12 +98,6 @@ def test_a_loop_can_begin_in_the_middle(run):
     later = itertools.islice(tupelo.training_batches(settings, step=18), 6)
     for batch, expected in zip(later, straight, strict=True):
         assert all(map(torch.equal, batch, expected))
-
-
-def test_there_is_no_step_before_the_first(run):
-    for begin in (tupelo.step_plans, tupelo.training_batches):
-        with pytest.raises(ValueError, match="step=0 does not exist: steps are counted from 1"):
-            begin(tupelo.settings(run), step=0)
 
 
 def test_a_schedule_that_follows_the_clock_is_refused():

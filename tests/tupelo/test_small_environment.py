@@ -51,8 +51,6 @@ def test_shards_are_built_and_a_model_trains_without_packages_of_extras_and_repo
     ("options", "by", "package", "extra"),
     [
         (("text.txt", "--data.preset", "tupe"), "sentences=spacy", "spacy", "tupe-text"),
-        (("text.txt", "--data.moses", "true"), "this build", "sacremoses", "tupe-text"),
-        (("parquet:text.txt",), "this build", "pyarrow", "tables"),
         (("hub:some/texts",), "this build", "datasets", "hub"),
     ],
 )

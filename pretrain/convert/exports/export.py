@@ -6,7 +6,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
 from data_prep.shards.folders import complete_or_absent
 from data_prep.shards.manifest import TOKENIZER_FILE
-from pretrain.checkpoint.folders import CHECKPOINTS, identity_of
+from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.convert.exports.hf_format import write_pretrained
@@ -28,7 +28,7 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
         ShardError: the target exists or cannot be written.
     """
     with complete_or_absent(target) as partial:
-        write_pretrained(partial, pretrained, run=identity_of(run))
+        write_pretrained(partial, pretrained)
         check = check_export(pretrained, partial)
         write_card(partial, pretrained, run, check, place=target)
     return check

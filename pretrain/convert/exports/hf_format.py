@@ -83,32 +83,24 @@ TUPELO_FIELDS = BERT_FIELDS | {
 class ExportRecord(BaseModel):
     """Facts about an exported model that transformers has no entry for."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
     name: str
     step: int | None = Field(ge=0)
     sequence_length: int = Field(ge=3)
     tokenizer: TokenizerRecord
     vocabulary: str  # `TextEncoder.fingerprint`
-    run: str | None = None  # `identity_of` the run; None: unknown, or not a run
     objective: str = DEFAULT_OBJECTIVE
 
 
-def write_pretrained(folder: Path, pretrained: Pretrained, *, run: str | None = None) -> None:
-    """Write a pre-trained model, of ELECTRA the discriminator: no program fine-tunes a generator.
-
-    Args:
-        folder: where the files go.
-        pretrained: the model.
-        run: `identity_of` the run that trained it.
-    """
+def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
+    """Write a pre-trained model; of ELECTRA the discriminator, as nobody fine-tunes a generator."""
     record = ExportRecord(
         name=pretrained.name,
         step=pretrained.step,
         sequence_length=pretrained.sequence_length,
         tokenizer=pretrained.text_encoder.record,
         vocabulary=pretrained.text_encoder.fingerprint(),
-        run=run,
         objective=pretrained.objective,
     )
     write_folder(

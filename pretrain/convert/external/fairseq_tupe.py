@@ -9,16 +9,15 @@ import argparse
 import math
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
 from data_prep.shards.manifest import TOKENIZER_FILE
-from data_prep.tokenizer.fairseq import UNK, fairseq_tokenizer
+from data_prep.tokenizer.fairseq import fairseq_tokenizer
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explain
@@ -38,7 +37,6 @@ UNUSED = "classification_heads."  # of fine-tuning
 # As the authors' scripts call them.
 DICTIONARY_FILE, MERGES_FILE = "dict.txt", "bpe-code"
 MOSES_LANGUAGE = "en"  # of the authors' preparation of text
-OPTIMIZER_NOTE = "left out: the optimizer's state; the learning-rate schedule starts anew"
 OUR_TOKENS, OUR_BIAS = "encoder.token_embeddings.weight", "head.output_bias"
 OUR_POSITIONS = "encoder.positions.projected.position_embeddings.weight"
 OUR_RELATIVE = "encoder.positions.relative.bucket_embeddings.weight"
@@ -68,15 +66,7 @@ class _Ignored:
     """Replaces objects of fairseq that a checkpoint holds beside the weights."""
 
 
-class TokenizerFiles(NamedTuple):
-    """The tokenizer files of a TUPE checkpoint, where they are not beside it."""
-
-    dictionary: Path | None = None
-    codes: Path | None = None
-    tokenizer: str | None = None  # instead of both, with the same ids
-
-
-def read_tupe(file: Path, files: TokenizerFiles) -> Pretrained:
+def read_tupe(file: Path) -> Pretrained:
     """Read a checkpoint with its tokenizer, without executing anything in the file.
 
     Raises:
@@ -85,32 +75,25 @@ def read_tupe(file: Path, files: TokenizerFiles) -> Pretrained:
     """
     arguments, stored = _content(file)
     model = _model_settings(arguments, stored, file)
-    weights, notes = _our_weights(stored, model, file), [OPTIMIZER_NOTE]
-    place = files.tokenizer
-    if not any(files) and (file.parent / TOKENIZER_FILE).is_file():
-        place = str(file.parent / TOKENIZER_FILE)
-    if place is not None:
-        tokenizer, names = load_tokenizer(place), special_names_beside(place)
-        text_encoder = text_encoder_of(tokenizer, names, moses=MOSES_LANGUAGE)
+    weights, tokenizer = _our_weights(stored, model, file), file.parent / TOKENIZER_FILE
+    if tokenizer.is_file():
+        place = str(tokenizer)
+        names = special_names_beside(place)
+        text_encoder = text_encoder_of(load_tokenizer(place), names, moses=MOSES_LANGUAGE)
     else:
-        dictionary = files.dictionary or file.parent / DICTIONARY_FILE
-        codes = files.codes or file.parent / MERGES_FILE
+        dictionary, codes = file.parent / DICTIONARY_FILE, file.parent / MERGES_FILE
         if missing := [each for each in (dictionary, codes) if not each.is_file()]:
             raise ConfigError(
                 f"there is no {missing[0]}, and without it the ids of {file} mean nothing; put "
                 f"{DICTIONARY_FILE} and {MERGES_FILE} beside it, or a {TOKENIZER_FILE} of the same "
-                f"ids, or name them to {shell_command('import')}"
+                "ids"
             )
-        tokenizer, copies = fairseq_tokenizer(dictionary, codes, num_rows=model.vocabulary_size)
-        text_encoder = text_encoder_of(tokenizer, {}, moses=MOSES_LANGUAGE)
+        made, copies = fairseq_tokenizer(dictionary, codes, num_rows=model.vocabulary_size)
+        text_encoder = text_encoder_of(made, {}, moses=MOSES_LANGUAGE)
         if copies:
             weights = _with_copies(weights, text_encoder.special["unk"], copies)
             size = model.vocabulary_size + copies
             model = model.model_copy(update={"vocabulary_size": size})
-            notes.append(
-                f"{copies:,} pieces of {codes.name} are not in {dictionary.name}; each got a copy "
-                f"of the row of {UNK}, so that model.vocabulary_size is {size:,}"
-            )
     return Pretrained(
         model=model,
         weights=weights,
@@ -119,7 +102,6 @@ def read_tupe(file: Path, files: TokenizerFiles) -> Pretrained:
         place=str(file.absolute()),
         step=None,
         sequence_length=model.max_sequence_length,
-        notes=tuple(notes),
     ).checked()
 
 

@@ -23,7 +23,6 @@ from pretrain.convert.model import Pretrained
 from pretrain.convert.stock_models import (
     ELECTRA,
     STOCK_MODELS,
-    UNUSED,
     check_understood,
     from_stock,
 )
@@ -83,17 +82,10 @@ def read_transformers_model(place: str) -> Pretrained:
         model = ModelSettings(positions="bert-a", norm="post", **given)
     except ValidationError as error:
         raise ConfigError(f"{file}: {explain(error)}") from None
-    stored = stored_weights(folder)
-    notes = [
-        f"token types: row 0, which {kind.title} adds at every position of one segment, is now in "
-        "the position table; both texts of a pair get it, the row of the second segment is left out"
-    ]
-    if unused := [name for name in stored if name.startswith(UNUSED)]:
-        notes.append(f"left out, as no part of pre-training here: {', '.join(unused)}")
     is_folder = Path(place).is_dir()
     pretrained = Pretrained(
         model=model,
-        weights=from_stock(stored, kind, model.num_layers, folder),
+        weights=from_stock(stored_weights(folder), kind, model.num_layers, folder),
         text_encoder=text_encoder_of(
             load_tokenizer(str(folder)), special_names_beside(str(folder))
         ),
@@ -102,7 +94,6 @@ def read_transformers_model(place: str) -> Pretrained:
         step=None,
         sequence_length=model.max_sequence_length,
         objective=objective,
-        notes=tuple(notes),
     ).checked()
     fix = (
         f"save AutoTokenizer.from_pretrained({str(folder)!r}) there, or in a copy: its "

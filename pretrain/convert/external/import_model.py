@@ -14,7 +14,6 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
 from pretrain.convert.exports.hf_format import is_export, write_pretrained
 from pretrain.convert.exports.in_transformers import compare_logits, quiet
-from pretrain.convert.external.fairseq_tupe import TokenizerFiles
 from pretrain.convert.external.hf_bert import transformers_folder
 from pretrain.convert.model import Pretrained
 from pretrain.convert.pretrained import read_external
@@ -23,13 +22,12 @@ from pretrain.convert.stock_models import stock_model
 RECIPE_FILE = "recipe.toml"
 
 
-def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
+def import_model(place: str, target: Path) -> None:
     """Read the model, check it, write it, and print what to do next.
 
     Args:
         place: a BERT of transformers, its name on the Hub, or a .pt file of the TUPE authors' code.
         target: the new folder.
-        files: of the tokenizer, for a .pt file.
 
     Raises:
         UserError: there is no such model, or it computes something else than its program.
@@ -39,42 +37,14 @@ def import_model(place: str, target: Path, files: TokenizerFiles) -> None:
             f"{place} is already a model of this program; start from it with --initial_weights "
             f"{place}"
         )
-    if any(files) and not place.endswith(".pt"):
-        raise ConfigError(
-            f"--dictionary, --bpe-codes and --tokenizer belong to a .pt file, and {place} is "
-            "not one; remove them"
-        )
-    if files.tokenizer is not None and (files.dictionary or files.codes):
-        raise ConfigError(
-            f"--tokenizer {files.tokenizer} replaces --dictionary and --bpe-codes; give it alone, "
-            "or those two"
-        )
     refuse_existing(target)  # here too: a download takes a while
-    pretrained = read_external(place, files)
+    pretrained = read_external(place)
     if pretrained.objective != DEFAULT_OBJECTIVE:
         raise ConfigError(
             f"{place} is the discriminator of an ELECTRA, without the generator that training "
             f"needs; fine-tune it as it is: {shell_command('finetune', 'run', place)} ..."
         )
-    notes = [*pretrained.notes, *_compared(pretrained, place)]
-    with complete_or_absent(target) as partial:
-        write_pretrained(partial, pretrained)
-        save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
-    print(f"imported {pretrained.name} to {target}")
-    for note in notes:
-        print(f"  {note}")
-    recipe = target / RECIPE_FILE
-    again = shell_command("train", recipe, "--corpus", "YOUR_TEXT", "--steps", "10000")
-    print(f"Train it further:\n  {again}")
-
-
-def _compared(pretrained: Pretrained, place: str) -> list[str]:
-    """Compare the model with its own program where that is transformers; return notes for the user.
-
-    Raises:
-        ConfigError: it differs.
-    """
-    notes = []
+    lines = [f"imported {pretrained.name} to {target}"]
     if stock_model(pretrained.model, pretrained.objective) is not None:
         with quiet():
             # Its config.json could name kernels of the Hub, which are code.
@@ -82,14 +52,15 @@ def _compared(pretrained: Pretrained, place: str) -> list[str]:
                 transformers_folder(place), attn_implementation="eager", weights_only=True
             )
         check = compare_logits(theirs, pretrained, fix=f"{place} is another model than it says")
-        difference = f"{check.largest_difference:.2g}"
-        notes.append(f"largest difference to transformers: {difference} of a logit")
+        difference = f"{check.largest_difference:.2g} in {check.num_logits:,} logits"
+        lines.append(f"largest difference to transformers: {difference}")
+    with complete_or_absent(target) as partial:
+        write_pretrained(partial, pretrained)
+        save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
     if pretrained.text_encoder.record.moses is not None:
-        notes.append(
-            "Moses comes before its tokenizer: it is applied here, and in transformers you must "
-            "apply it"
-        )
-    return notes
+        lines.append("its text went through Moses first: so it does here, and not in transformers")
+    again = ("train", target / RECIPE_FILE, "--corpus", "YOUR_TEXT", "--steps", "10000")
+    print("\n".join([*lines, "Train it further:", f"  {shell_command(*again)}"]))
 
 
 # TOML writes strings, numbers and truth values as JSON does, but for its pairs of surrogates.

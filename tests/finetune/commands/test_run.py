@@ -19,7 +19,6 @@ from finetune.sweep.references import load_model, read_model_refs
 from pretrain.config.errors import ConfigError
 from tests.finetune.conftest import trials_here
 from tests.finetune.fine_tuning_case import tiny_pretrained
-from tests.pretrain.convert.external.test_hf_bert import save as save_bert
 
 NO_TASK = "name tasks of a suite .* or one of your own .* and not both"
 
@@ -161,18 +160,6 @@ def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_n
     assert list(after.result.scores["dev"])[0] == "matthews"
 
 
-def test_a_bert_that_loses_its_segments_is_remarked_where_texts_come_in_pairs(tmp_path, capsys):
-    save_bert(tmp_path / "bert")
-    rows = [f"{n}\tcat {n}\tdog {n}\t{'xy'[n % 2]}\n" for n in range(60)]
-    (tmp_path / "train.tsv").write_text("".join(["id\ttext\tother\tlabel\n", *rows]))
-    task = ["run", str(tmp_path / "bert"), "--train", str(tmp_path / "train.tsv"), "--dry-run"]
-    for columns, count in ((["text", "other"], 1), (["text"], 0)):
-        main([*task, "--from-scratch", "--text", *columns])
-        lines = capsys.readouterr().err.splitlines()
-        notes = [line for line in lines if "the row of the second segment is left out" in line]
-        assert len(notes) == count and all(note.startswith("bert: token types") for note in notes)
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -226,7 +213,7 @@ def test_a_model_keeps_the_name_that_it_has_in_its_sweep(tmp_path, monkeypatch):
 
     def names(places, recorded=()):
         refs = read_model_refs(places, ["newest"], from_scratch=False, recorded=recorded)
-        return list(refs), [ref.model for ref in refs]
+        return refs, [ref.model for ref in refs]
 
     recorded, found = names([first])
     assert found == ["small"]

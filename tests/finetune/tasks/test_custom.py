@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 from pydantic import ValidationError
 
-from finetune.tasks.custom import OwnTask, is_held_out, read_own
+from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.examples import labels_of
 from finetune.tasks.task import Example, TaskError
 
@@ -100,19 +100,11 @@ def test_a_row_keeps_its_side_when_rows_are_added_and_so_do_equal_texts(tmp_path
     assert not held_out & {example.texts for example in many.train}
 
 
-def test_two_texts_are_not_one_that_is_cut_elsewhere():
-    pairs = [((f"{number}a", "b"), (f"{number}", "ab")) for number in range(200)]
-    assert any(is_held_out(one) != is_held_out(other) for one, other in pairs)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"name": "sst2"}, "name='sst2' is a task of GLUE; choose another name"),
-        ({"name": "../mine"}, "pattern"),
-        ({"texts": ("a", "b", "c")}, "at most 2"),
         ({"texts": ("label",)}, "name a column twice: label, label"),
-        ({"metric": "acuracy"}, "Input should be 'accuracy', 'f1'"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings, message):
@@ -147,9 +139,7 @@ def test_without_a_development_file_a_tenth_of_the_training_rows_is_held_out(tmp
     ("labels", "settings", "message"),
     [
         (["x"] * 3, {}, "holds 'x' in every row"),
-        ([3] * 3, {"regression": True}, "holds '3' in every row"),
         (["x", "y"], {"dev": None}, "train.jsonl: 2 rows are too few to hold some out; give a dev"),
-        ([n / 7 for n in range(11)], {}, "11 different labels in 11 rows.*--regression"),
         ([n / 7 for n in range(11)] * 3, {}, "11 different labels in 33 rows.*--regression"),
         ([f"sentence {n}" for n in range(40)], {}, "40 different labels in 40 rows"),
         (["1", 0, "1.0"], {}, "holds '1' and '1.0', .* two classes; spell it in one way"),
@@ -178,22 +168,14 @@ def test_a_label_that_training_never_showed_is_refused(tmp_path):
     ("suffix", "content", "message"),
     [
         (".csv", b'text,label\na,x\n"b,y\n', "row 3: not CSV: unexpected end of data"),
-        (".csv", b'text,label\n"a\nb",x\nc\n', "row 3: 1 field where there are 2 columns"),
         (".csv", b"txt,label\na,x\n", "row 1: no column 'text'; did you mean txt?; it has txt, l"),
-        (".csv", b"text;label\na, b;x\n", "it has text;label (.csv has commas, .tsv tabs)"),
         (".csv", b"\n\n", "is empty; its first row must name the columns text, label"),
-        (".tsv", b"\xef\xbb\xbf\n", "is empty"),
-        (".csv", b"text,label\n", "holds no rows; give a file with"),
         (".jsonl", b"", "holds no rows"),
         (".jsonl", b'{"text": "a", "label": "x"}\n{"text": "a"}\n', "row 2: no column 'label'"),
         (".jsonl", b'{"text": "a", "label": null}\n', "column 'label' holds no label but null"),
-        (".jsonl", b'{"text": "a", "label": NaN}\n', "column 'label' holds no label but NaN"),
-        (".jsonl", b'{"text": "a", "label": ["x"]}\n', "column 'label' holds no label but ["),
         (".jsonl", b'{"text": 5, "label": "x"}\n{"text": 5, "label": "y"}', "holds no text but"),
         (".jsonl", b'{"text": "\\ud800", "label": "x"}\n{"text": "", "label": 1}', "no text but"),
-        (".jsonl", b'[{"text": "a", "label": "x"}]\n', "row 1: '[{"),
         (".jsonl", b"[" * 100_000, "is not a JSON object"),
-        (".jsonl", b'{"text": "a", "label": 1' + b"0" * 5000 + b"}", "is not a JSON object"),
         (".xlsx", b"PK", "unknown format '.xlsx'; use .tsv, .csv, .jsonl or .parquet"),
         (".csv", None, "cannot be read: No such file or directory"),
     ],

@@ -129,14 +129,9 @@ RTE = b"index\tsentence1\tsentence2\tlabel\n"
     ("file", "content", "message"),
     [
         ("RTE/train", b"index\tsentense1\tsentence2\tlabel\n", "row 1: no column 'sentence1'; did"),
-        ("RTE/train", b"index\tlabel\tsentence1\tsentence2\tlabel\n", "columns are called 'label'"),
         ("RTE/train", RTE, "holds no examples"),
-        ("RTE/train", b"", "is empty; its first row must name the columns"),
         ("RTE/train", RTE + b"0\ta\tb\tentailed\n", "row 2: unknown label 'entailed'"),
-        ("RTE/train", RTE + b"0\ta\tb\t\n", "row 2: column 'label' holds no label but \"\""),
-        ("RTE/train", RTE + b"\n0\ta\tb\tc\n", "row 2: 1 field where there are 4 columns"),
         ("RTE/train", RTE + b"0\ta\n", "row 2: 2 fields where there are 4 columns"),
-        ("CoLA/train", b"gj04\t1\t\n", "row 1: 3 fields where there are 4 columns"),
         ("CoLA/train", b"", "holds no examples"),
         (
             "SST-2/train",

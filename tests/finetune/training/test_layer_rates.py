@@ -56,8 +56,9 @@ def task_model(rules=None, **changes):
     )
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(
+    ("positions", "norm"), [("bert-a", "post"), ("bert-r", "pre"), ("tupe-r", "pre")]
+)
 def test_the_factor_of_every_weight_is_that_of_its_depth(positions, norm):
     model = task_model(positions=positions, norm=norm)
     factors = rate_factors(model, 0.5)

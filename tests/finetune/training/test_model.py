@@ -1,5 +1,7 @@
 """The head is the formula, padding is not seen, and the encoder is the pre-trained one."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -14,8 +16,9 @@ def build(pretrained, **changes):
     return build_task_model(pretrained, protocol(), **options).eval()
 
 
-@pytest.mark.parametrize("positions", sorted(POSITION_ENCODINGS))
-@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(
+    ("positions", "norm"), zip(sorted(POSITION_ENCODINGS), itertools.cycle(("pre", "post")))
+)
 def test_a_row_alone_has_the_logits_that_it_has_in_a_padded_batch(positions, norm):
     model = build(tiny_pretrained(positions=positions, norm=norm))
     row = torch.tensor([[2, 11, 12, 13, 14, 3]])

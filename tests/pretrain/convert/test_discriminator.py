@@ -18,7 +18,6 @@ from finetune.training.model import TaskModel
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.export import export
 from pretrain.convert.exports.model_card import CARD_FILE
-from pretrain.convert.external.fairseq_tupe import TokenizerFiles
 from pretrain.convert.external.import_model import import_model
 from pretrain.convert.pretrained import load_pretrained, restored_network
 from pretrain.model.objectives.catalog import build_objective
@@ -167,7 +166,7 @@ def test_an_electra_that_cannot_be_read_is_refused(tmp_path, kind, changes, comp
 def test_a_discriminator_is_not_imported_for_training(tmp_path):
     save(tmp_path / "model")
     with pytest.raises(ConfigError, match="without the generator that training needs; fine-tune"):
-        import_model(str(tmp_path / "model"), tmp_path / "imported", TokenizerFiles())
+        import_model(str(tmp_path / "model"), tmp_path / "imported")
     assert not (tmp_path / "imported").exists()
 
 

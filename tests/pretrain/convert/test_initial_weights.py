@@ -21,11 +21,6 @@ from tests.pretrain.conftest import lines
 STANDS_STILL = ("--learning_rate.peak", "1e-30", "--steps", 1, "--log_every_steps", 1)
 
 
-@pytest.fixture(scope="module")
-def source(command, tmp_path_factory):
-    return command.train(tmp_path_factory.mktemp("runs") / "source")
-
-
 def test_the_first_held_out_loss_is_the_last_one_of_the_source(command, source, tmp_path):
     checkpoint = source / "checkpoints/step_00000010"
     folder = command.train(tmp_path / "run", "--initial_weights", checkpoint, *STANDS_STILL)
@@ -35,7 +30,7 @@ def test_the_first_held_out_loss_is_the_last_one_of_the_source(command, source, 
     (launch,) = lines(folder, "launches.jsonl")
     assert launch["initial_weights"] == {
         "place": str(checkpoint),
-        "name": "tiny_cpu",
+        "name": "small",
         "step": 10,
     }
 
@@ -150,7 +145,7 @@ def other_words(tmp_path_factory):
 
 
 def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, other_words):
-    with pytest.raises(ConfigError, match="the id of .* is .* here and") as refusal:
+    with pytest.raises(ConfigError, match="another tokenizer than that of") as refusal:
         load(source, other_words)
     fix = f"--data.tokenizer {source} --data.shards none"
     assert str(refusal.value).endswith(fix)
@@ -171,8 +166,8 @@ def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_sam
     tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
     tokenizer.normalizer = BertNormalizer(lowercase=False)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ConfigError, match="'A' is .* here and .* in the weights; give"):
+    with pytest.raises(ConfigError, match="another tokenizer than that"):
         check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(tmp_path)))
     words = ("--data.tokenizer", str(source), "--data.moses", "true", "--data.language", "de")
-    with pytest.raises(ConfigError, match="of Moses is de here and None in the weights; give"):
+    with pytest.raises(ConfigError, match="or other steps before it; give .* --data.moses false"):
         check_before_build(unbuilt(source, tmp_path, *words))

@@ -1,7 +1,6 @@
 """What pre-training has made is read back whole, or refused in one line."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -12,11 +11,6 @@ from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import fill_mask
 from pretrain.convert.pretrained import checkpoints_of, load_pretrained, restored_network
 from pretrain.convert.text_encoder import TextEncoder
-
-
-@pytest.fixture(scope="module")
-def run(command, tmp_path_factory):
-    return command.train(tmp_path_factory.mktemp("runs") / "run", "--name", "small")
 
 
 def guesses_of(pretrained, text, top):
@@ -36,9 +30,9 @@ def equal(weights, others):
     )
 
 
-def test_a_run_is_its_newest_checkpoint(run):
-    pretrained = load_pretrained(run)
-    newest = run / "checkpoints" / "step_00000020"
+def test_a_run_is_its_newest_checkpoint(source):
+    pretrained = load_pretrained(source)
+    newest = source / "checkpoints" / "step_00000020"
     assert equal(pretrained.weights, load_weights(newest))
     assert (pretrained.name, pretrained.step, pretrained.place) == ("small", 20, str(newest))
     assert pretrained.sequence_length == 32
@@ -49,24 +43,24 @@ def test_a_run_is_its_newest_checkpoint(run):
 
 
 @pytest.mark.parametrize("checkpoint", [10, "step_00000010"])
-def test_an_older_checkpoint_is_had_by_its_step_or_its_folder(run, checkpoint):
-    folder = checkpoints_of(run)[0]
-    older = load_pretrained(run, checkpoint=checkpoint)
+def test_an_older_checkpoint_is_had_by_its_step_or_its_folder(source, checkpoint):
+    folder = checkpoints_of(source)[0]
+    older = load_pretrained(source, checkpoint=checkpoint)
     by_folder = load_pretrained(str(folder))
     assert older.step == by_folder.step == 10 and older.place == by_folder.place == str(folder)
     assert equal(older.weights, by_folder.weights)
-    assert not equal(older.weights, load_pretrained(run).weights)
+    assert not equal(older.weights, load_pretrained(source).weights)
 
 
-def test_the_built_model_has_the_weights_and_fills_masks(run):
-    pretrained = load_pretrained(run)
+def test_the_built_model_has_the_weights_and_fills_masks(source):
+    pretrained = load_pretrained(source)
     assert equal(restored_network(pretrained).state_dict(), pretrained.weights)
     guesses = guesses_of(pretrained, "abcd [MASK] efgh", 3)
     assert len(guesses) == 3 and guesses[0].probability >= guesses[-1].probability > 0
 
 
-def test_a_token_after_unused_numbers_can_be_guessed(run):
-    pretrained = load_pretrained(run)
+def test_a_token_after_unused_numbers_can_be_guessed(source):
+    pretrained = load_pretrained(source)
     last = pretrained.model.vocabulary_size - 1
     content = json.loads(pretrained.text_encoder.tokenizer.to_str())
     assert len(content["model"]["vocab"]) < last
@@ -78,27 +72,20 @@ def test_a_token_after_unused_numbers_can_be_guessed(run):
     assert guess.token == "lastly"
 
 
-def test_what_is_no_model_is_refused(run, tmp_path):
-    for place in (tmp_path, tmp_path / "missing", run / "checkpoints"):
+def test_what_is_no_model_is_refused(source, tmp_path):
+    for place in (tmp_path, tmp_path / "missing", source / "checkpoints"):
         with pytest.raises(ConfigError, match="holds no pre-trained model; give a run folder"):
             load_pretrained(place)
     with pytest.raises(ConfigError, match="no checkpoint of step 15; it has: 10, 20"):
-        load_pretrained(run, checkpoint=15)
+        load_pretrained(source, checkpoint=15)
     with pytest.raises(ConfigError, match="checkpoint='last' is not a step, such as 10000"):
-        load_pretrained(run, checkpoint="last")
+        load_pretrained(source, checkpoint="last")
     with pytest.raises(ConfigError, match="not a run folder: it has no run.json; leave the check"):
-        load_pretrained(run / "checkpoints" / "step_00000010", checkpoint=10)
+        load_pretrained(source / "checkpoints" / "step_00000010", checkpoint=10)
 
 
-def test_a_damaged_checkpoint_is_refused_with_what_to_do(run, tmp_path):
-    copy = shutil.copytree(run, tmp_path / "run")
-    (copy / "checkpoints" / "step_00000020" / "part_00000.safetensors").unlink()
-    with pytest.raises(ConfigError, match="_00000020 is damaged .*; name another checkpoint of"):
-        load_pretrained(copy)
-
-
-def test_weights_of_another_variant_are_refused_by_name(run):
-    pretrained = load_pretrained(run)
+def test_weights_of_another_variant_are_refused_by_name(source):
+    pretrained = load_pretrained(source)
     other = pretrained.model.model_copy(update={"positions": "bert-a", "norm": "post"})
     with pytest.raises(ConfigError) as refusal:
         pretrained._replace(model=other).checked()

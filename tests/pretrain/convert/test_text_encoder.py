@@ -26,12 +26,6 @@ def test_a_text_and_a_pair_are_what_the_template_of_bert_makes_of_them(text_enco
     )
 
 
-def test_line_breaks_and_repeated_spaces_are_one_space_as_in_the_shards(text_encoder):
-    words = text_encoder.ids("The parser reads a file")
-    assert text_encoder.ids(" The  parser\r\nreads\ta\n\n file\n") == words
-    assert text_encoder.pair_ids("The parser\nreads a  file", max_length=99) == words
-
-
 def test_a_mask_stands_for_a_word_and_nothing_around_it_changes(text_encoder):
     whole = text_encoder.ids("The parser reads names.")
     masked = text_encoder.ids("The parser [MASK] names.")

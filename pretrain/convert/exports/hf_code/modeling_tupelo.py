@@ -28,7 +28,7 @@ from pretrain.model.heads import ClassificationHead, DiscriminatorHead, MaskedLa
 from pretrain.model.position_baselines import NoPositions as NoPositions
 from pretrain.model.position_encoding import PositionEncoding as PositionEncoding
 from pretrain.model.position_tables import RelativeBias as RelativeBias
-from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
+from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.model.torch_attention import (
     AttentionInputs,
     eager,
@@ -45,6 +45,7 @@ class TupeloPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
     config_class = TupeloConfig
     base_model_prefix = "encoder"
     supports_gradient_checkpointing = True
+    accepts_loss_kwargs = False  # Trainer averages the means of micro-batches
     _supports_sdpa = True
     _no_split_modules = ["Block"]
     _keys_to_ignore_on_load_unexpected: list[str] = [r"^head\."]  # of pre-training
@@ -109,10 +110,9 @@ class TupeloModel(TupeloPreTrainedModel):
 
         Args:
             input_ids: token ids, shape BS.
-            attention_mask: 0 for padding, shape BS, or for what a query does not see, shape BSS;
-                None: every row is full.
+            attention_mask: 0 for padding, shape BS; None: every row is full.
             token_type_ids: zeros, shape BS: there are no segments.
-            position_ids: of the tokens, shape BS; other than 0, 1, 2, ... in "bert-a" alone.
+            position_ids: 0, 1, 2, ..., shape BS: tokens are in order.
             inputs_embeds: instead of ids, the vectors of the tokens, shape BSD.
             output_attentions: return the weights BNSS of each layer, which are then computed once
                 more, without fused kernels.
@@ -140,7 +140,10 @@ class TupeloModel(TupeloPreTrainedModel):
             raise ValueError(
                 "this model was pre-trained without segments: leave token_type_ids out"
             )
-        x_BSD = self.dropout(self.embedding_norm(self._with_positions(x_BSD, position_ids)))
+        in_order = torch.arange(length, device=x_BSD.device)
+        if position_ids is not None and (position_ids != in_order).any():
+            raise ValueError("tokens are at the positions 0, 1, 2, ...: leave position_ids out")
+        x_BSD = self.dropout(self.embedding_norm(self.positions.add_to_embeddings(x_BSD)))
         x_BSD, states, weights = self._through_blocks(
             x_BSD,
             attention_mask,
@@ -153,19 +156,6 @@ class TupeloModel(TupeloPreTrainedModel):
             attentions=tuple(weights) if output_attentions else None,
         )
         return _as_asked(output, return_dict, config)
-
-    def _with_positions(self, x_BSD: Tensor, position_ids: Tensor | None) -> Tensor:
-        """Return the vectors of the tokens with positions mixed in, if the encoding has them."""
-        if position_ids is not None and type(self.positions) is BertAbsolute:
-            added_BSD: Tensor = self.positions.position_embeddings(position_ids)
-            return x_BSD + added_BSD
-        in_order = torch.arange(x_BSD.shape[1], device=x_BSD.device)
-        if position_ids is not None and (position_ids != in_order).any():
-            raise ValueError(
-                f"with positions={self.config.positions!r} tokens are at 0, 1, 2, ...: leave "
-                "position_ids out"
-            )
-        return self.positions.add_to_embeddings(x_BSD)
 
     def _through_blocks(
         self, x_BSD: Tensor, attention_mask: Tensor | None, *, with_states: bool, with_weights: bool
@@ -198,25 +188,13 @@ class TupeloModel(TupeloPreTrainedModel):
 def additive_mask(
     bias_NSS: Tensor | None, attention_mask: Tensor | None, dtype: torch.dtype
 ) -> Tensor | None:
-    """Return what is added to the scores: the bias of the positions, and nearly -inf at padding.
-
-    Args:
-        bias_NSS: of the positions.
-        attention_mask: 0 where a key is hidden: from all queries, shape BS, or from each, BSS.
-        dtype: of the scores.
-    """
+    """Return what is added to the scores: the bias of the positions, and nearly -inf at padding."""
     if attention_mask is None:
         return bias_NSS
-    if attention_mask.dim() not in (2, 3):
-        raise ValueError(
-            f"attention_mask has the shape {tuple(attention_mask.shape)}; give (batch, tokens), "
-            "or (batch, tokens, tokens) with a row for each query"
-        )
-    by_query = attention_mask if attention_mask.dim() == 3 else attention_mask[:, None, :]
-    is_hidden = by_query[:, None] == 0
+    is_hidden_B11S = attention_mask[:, None, None, :] == 0
     if bias_NSS is None:
-        bias_NSS = is_hidden.new_zeros(1, 1, 1, dtype=dtype)
-    return bias_NSS.to(dtype).masked_fill(is_hidden, torch.finfo(dtype).min)
+        bias_NSS = is_hidden_B11S.new_zeros(1, 1, 1, dtype=dtype)
+    return bias_NSS.to(dtype).masked_fill(is_hidden_B11S, torch.finfo(dtype).min)
 
 
 def attend(config: TupeloConfig, inputs: AttentionInputs) -> Tensor:
@@ -227,7 +205,6 @@ def attend(config: TupeloConfig, inputs: AttentionInputs) -> Tensor:
 class TupeloWithHead(TupeloPreTrainedModel):
     """The encoder with a head: a class has `add_head`, `logits`, and transformers' loss of it."""
 
-    accepts_loss_kwargs = False  # whether Trainer gives num_items_in_batch
     output_class: type[Any]
 
     def __init__(self, config: TupeloConfig) -> None:
@@ -244,8 +221,8 @@ class TupeloWithHead(TupeloPreTrainedModel):
         """Return the logits of the last hidden states."""
         raise NotImplementedError
 
-    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
-        """Return the mean loss; `batch` has attention_mask and num_items_in_batch of `forward`."""
+    def loss(self, logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Any:
+        """Return the mean loss."""
         raise NotImplementedError
 
     def forward(
@@ -259,19 +236,16 @@ class TupeloWithHead(TupeloPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """Return logits, and with labels their mean loss over those that are not -100.
 
-        `num_items_in_batch`, the labels in all batches of an optimizer step, divides the sum of the
-        losses of tokens. The others are as of `TupeloModel.forward`.
+        The other arguments are as of `TupeloModel.forward`.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         encoded = self.encoder(*inputs, output_attentions, output_hidden_states, True)
         logits, loss = self.logits(encoded.last_hidden_state), None
         if labels is not None:
-            batch = {"attention_mask": attention_mask, "num_items_in_batch": num_items_in_batch}
-            loss = self.loss(logits, labels, **batch)
+            loss = self.loss(logits, labels, attention_mask)
         states, attentions = encoded.hidden_states, encoded.attentions
         output = self.output_class(
             loss=loss, logits=logits, hidden_states=states, attentions=attentions
@@ -282,7 +256,6 @@ class TupeloWithHead(TupeloPreTrainedModel):
 class TupeloForMaskedLM(TupeloWithHead):
     """The encoder with the head that it was pre-trained with: logits_BSV."""
 
-    accepts_loss_kwargs = True
     output_class = MaskedLMOutput
     _keys_to_ignore_on_load_unexpected: list[str] = []
 
@@ -318,10 +291,9 @@ class TupeloForMaskedLM(TupeloWithHead):
         logits_BSV: Tensor = self.head(x_BSD, self.encoder.token_embeddings.weight)
         return logits_BSV
 
-    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
+    def loss(self, logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Any:
         """Return the cross-entropy of labels_BS."""
-        num_items = batch["num_items_in_batch"]
-        return self.loss_function(logits, labels, logits.shape[-1], num_items_in_batch=num_items)
+        return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
 class TupeloForPreTraining(TupeloWithHead):
@@ -339,11 +311,11 @@ class TupeloForPreTraining(TupeloWithHead):
         logits_BS: Tensor = self.head(x_BSD)
         return logits_BS
 
-    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
+    def loss(self, logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Any:
         """Return the mean loss over labels 0 and 1, not -100, of tokens that are no padding."""
-        counted, mask = labels != -100, batch["attention_mask"]
-        if mask is not None and mask.dim() == 2:
-            counted = counted & (mask != 0)
+        counted = labels != -100
+        if attention_mask is not None:
+            counted = counted & (attention_mask != 0)
         return F.binary_cross_entropy_with_logits(logits[counted], labels[counted].float())
 
 
@@ -363,7 +335,7 @@ class TupeloForSequenceClassification(TupeloWithHead):
         logits_BC: Tensor = self.classifier(x_BSD[:, 0])
         return logits_BC
 
-    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
+    def loss(self, logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Any:
         """Return the loss of `config.problem_type`; None: what the labels are, as of a BERT."""
         return self.loss_function(labels, logits.float(), self.config)
 
@@ -371,7 +343,6 @@ class TupeloForSequenceClassification(TupeloWithHead):
 class TupeloForTokenClassification(TupeloWithHead):
     """The encoder, and a linear classifier on each token, as BERT has it: logits_BSC."""
 
-    accepts_loss_kwargs = True
     output_class = TokenClassifierOutput
 
     def add_head(self, config: TupeloConfig) -> None:
@@ -384,16 +355,13 @@ class TupeloForTokenClassification(TupeloWithHead):
         logits_BSC: Tensor = self.classifier(self.dropout(x_BSD))
         return logits_BSC
 
-    def loss(self, logits: Tensor, labels: Tensor, **batch: Any) -> Any:
+    def loss(self, logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Any:
         """Return the cross-entropy of labels_BS."""
-        num_items = batch["num_items_in_batch"]
-        return self.loss_function(logits, labels, self.config, num_items_in_batch=num_items)
+        return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
 class TupeloForQuestionAnswering(TupeloPreTrainedModel):
     """The encoder, and for each token the logits that an answer starts and ends there."""
-
-    accepts_loss_kwargs = False
 
     def __init__(self, config: TupeloConfig) -> None:
         super().__init__(config)

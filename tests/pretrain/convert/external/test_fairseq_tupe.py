@@ -5,8 +5,7 @@ import torch
 
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
-from pretrain.convert.external.fairseq_tupe import TokenizerFiles
-from pretrain.convert.pretrained import load_pretrained, read_external, restored_network
+from pretrain.convert.pretrained import load_pretrained, restored_network
 from tests.pretrain.convert.external.authors_model import (
     ENCODER,
     HEAD,
@@ -94,15 +93,6 @@ def test_a_tokenizer_json_beside_the_checkpoint_takes_the_place_of_both_files(tm
     text_encoder.tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "dict.txt").unlink()
     assert load_pretrained(file).text_encoder.ids("the that") == text_encoder.ids("the that")
-
-
-def test_files_that_are_named_come_before_those_beside_the_checkpoint(tmp_path):
-    file = write(tmp_path, checkpoint(ROWS), codes=CODES[:2])
-    load_pretrained(file).text_encoder.tokenizer.save(str(tmp_path / "tokenizer.json"))
-    codes = tmp_path / "other"
-    codes.write_text("t h 9\n")
-    pretrained = read_external(str(file), TokenizerFiles(codes=codes))
-    assert len(pretrained.text_encoder.ids("the")) == 4  # th@@ e, where tokenizer.json has the
 
 
 def test_a_checkpoint_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from data_prep.shards.manifest import ShardError
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.convert.external.import_model import recipe_from
 from pretrain.convert.initial_weights import check_before_build
 from pretrain.convert.pretrained import load_pretrained
 from tests.pretrain.convert.external import test_fairseq_tupe as tupe
@@ -22,8 +21,8 @@ from tests.pretrain.convert.external.authors_model import checkpoint
 from tests.pretrain.convert.test_pretrained import equal
 
 
-def imported(tmp_path, place, *options):
-    main(["import", str(place), "--to", str(tmp_path / "imported"), *map(str, options)])
+def imported(tmp_path, place):
+    main(["import", str(place), "--to", str(tmp_path / "imported")])
     return tmp_path / "imported"
 
 
@@ -39,8 +38,7 @@ def test_an_imported_bert_is_what_was_read_here_and_in_transformers(tmp_path, st
     source, model = stored_bert
     folder = imported(tmp_path, source)
     said = capsys.readouterr().out
-    assert float(re.search(r"difference to transformers: (\S+) of", said)[1]) < 1e-4
-    assert "cls.seq_relationship.weight" in said and "row 0" in said
+    assert float(re.search(r"difference to transformers: (\S+) in", said)[1]) < 1e-4
     assert f"tupelo train {folder}/recipe.toml --corpus" in said
     read, written = load_pretrained(source), load_pretrained(folder)
     assert equal(written.weights, read.weights) and written.model == read.model
@@ -72,15 +70,7 @@ def test_a_bert_in_half_precision_is_compared_in_full(tmp_path, stored_bert, cap
 
 def test_an_imported_checkpoint_of_the_authors_is_what_was_read(tmp_path):
     file = tupe.write(tmp_path, checkpoint(tupe.ROWS, pre=True))
-    elsewhere = tmp_path / "words"
-    elsewhere.mkdir()
-    for name in ("dict.txt", "bpe-code"):
-        (tmp_path / name).rename(elsewhere / name)
-    options = ("--dictionary", elsewhere / "dict.txt", "--bpe-codes", elsewhere / "bpe-code")
-    written = load_pretrained(imported(tmp_path, file, *options))
-    for name in ("dict.txt", "bpe-code"):
-        (elsewhere / name).rename(tmp_path / name)
-    read = load_pretrained(file)
+    written, read = load_pretrained(imported(tmp_path, file)), load_pretrained(file)
     assert equal(written.weights, read.weights) and written.model == read.model
     assert written.text_encoder.record.moses == "en"
     for text in ("the that", "a [MASK] tx ha"):
@@ -99,13 +89,6 @@ def test_the_recipe_is_that_of_the_model_and_starts_from_its_weights(tmp_path):
     assert equal(tupelo.build(folder / "recipe.toml").state_dict(), load_pretrained(file).weights)
 
 
-def test_a_recipe_is_toml_whatever_the_model_is_called(tmp_path):
-    pretrained = load_pretrained(tupe.write(tmp_path, checkpoint(tupe.ROWS)))
-    for name in ('a "quoted" \\ name', "é \n 𝄞", "-"):
-        recipe = recipe_from(pretrained._replace(name=name), tmp_path)
-        assert tomllib.loads(recipe)["name"] == name
-
-
 def test_without_a_tokenizer_for_rows_the_import_is_advised(tmp_path):
     file = tupe.write(tmp_path, checkpoint(tupe.ROWS))
     recipe = imported(tmp_path, file) / "recipe.toml"
@@ -122,13 +105,8 @@ def test_what_cannot_be_imported_is_refused_before_it_is_read(tmp_path, stored_b
     with pytest.raises(ShardError, match="exists already"):
         imported(tmp_path, "not/there")
     (tmp_path / "imported").rmdir()
-    for words, message in (
-        ((stored_bert[0], "--dictionary", "dict.txt"), "belong to a .pt file"),
-        (("a.pt", "--tokenizer", "w.json", "--dictionary", "d"), "--tokenizer w.json replaces --d"),
-        ((tmp_path,), "holds no pre-trained model; give"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            imported(tmp_path, *words)
+    with pytest.raises(ConfigError, match="holds no pre-trained model; give"):
+        imported(tmp_path, tmp_path)
     folder = imported(tmp_path, stored_bert[0])
     with pytest.raises(ConfigError, match="is already a model of this program; start"):
         imported(tmp_path, folder)
