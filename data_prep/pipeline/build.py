@@ -265,26 +265,23 @@ class _Build:
         )
         tasks = (EncodeTask(segment, settings, encoder, tokenizer) for segment in segments)
         encoded: list[EncodedSegment] = []
+        num_tokens = num_unknown = 0
         total = sum(segment.read.characters for segment in segments)
         with progress_bar("encoding", total, "char") as bar:
             for segment, record in zip(segments, self.pool.map(EncodeTask.run, tasks), strict=True):
                 encoded.append(record)
-                if len(encoded) in (EARLY_SEGMENTS, len(segments)):
-                    self._refuse_unknown(encoded)
                 bar.update(segment.read.characters)
+                num_tokens += record.train.tokens
+                num_unknown += record.unknown
+                is_judged = len(encoded) in (EARLY_SEGMENTS, len(segments))
+                if is_judged and num_unknown > MOST_UNKNOWN * num_tokens:
+                    raise TokenizerError(
+                        f"{settings.tokenizer}: {num_unknown / num_tokens:.0%} of the tokens of "
+                        f"this text are [UNK], the allowed share is {MOST_UNKNOWN:.0%}; choose a "
+                        "tokenizer made for its language and script, or train one, with a larger "
+                        "vocabulary or as byte-bpe, which knows every text"
+                    )
         return encoded
-
-    def _refuse_unknown(self, encoded: list[EncodedSegment]) -> None:
-        """Refuse a tokenizer that does not know the text: a model would learn little or nothing."""
-        num_tokens = sum(record.train.tokens for record in encoded)
-        num_unknown = sum(record.unknown for record in encoded)
-        if num_unknown > MOST_UNKNOWN * num_tokens:
-            raise TokenizerError(
-                f"{self.settings.tokenizer}: {num_unknown / num_tokens:.0%} of the tokens of this "
-                f"text are [UNK], the allowed share is {MOST_UNKNOWN:.0%}; choose a tokenizer made "
-                "for its language and script, or train one, with a larger vocabulary or as "
-                "byte-bpe, which knows every text"
-            )
 
     def _save_tokenizer(
         self, tokenizer: Tokenizer, kind: TokenizerKind | Literal["loaded"], names: SpecialNames

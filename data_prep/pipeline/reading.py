@@ -94,42 +94,37 @@ def _read_tasks(
     done: list[ReadSegment],
     segment_bytes: int,
 ) -> Iterator[ReadTask]:
-    """Yield the segments that are missing."""
+    """Yield the segments that are missing; each ends with a document."""
     number = len(done)
     first = done[-1].source + done[-1].is_last if done else 0
-    for source in range(first, len(sources)):
-        task = ReadTask(SegmentFiles(workplace, number), source, sources[source], [], settings)
-        if done and done[-1].source == source:
+    for place, source in enumerate(sources[first:], start=first):
+        task = ReadTask(SegmentFiles(workplace, number), place, source, [], settings)
+        if done and done[-1].source == place:
             last = done[-1]
             task = task._replace(end=last.end, num_raw=last.num_raw, read_bytes=last.read_bytes)
-        for part in _parts(task, segment_bytes):
-            yield part._replace(files=SegmentFiles(workplace, number))
-            number += 1
-
-
-def _parts(task: ReadTask, segment_bytes: int) -> Iterator[ReadTask]:
-    """Yield the segments of a source; each ends with a document."""
-    sample = EvenSample(min(1.0, task.source.weight))
-    first_byte, size = task.read_bytes, 0
-    for found in task.source.read(task.end):
-        if isinstance(found, Skipped):
-            task.found.append(found)
-            continue
-        taken = sample.takes(task.num_raw)
-        if taken:
-            task.found.append(found)
-            size += len(found.text)
-        task = task._replace(
-            end=found.end,
-            num_raw=task.num_raw + 1,
-            num_left_out=task.num_left_out + (not taken),
-            read_bytes=found.read_bytes,
-        )
-        if max(size, task.read_bytes - first_byte) >= segment_bytes:
-            yield task
-            task = task._replace(found=[], num_left_out=0)
-            first_byte, size = task.read_bytes, 0
-    yield task._replace(is_last=True)
+        sample = EvenSample(min(1.0, source.weight))
+        first_byte, size = task.read_bytes, 0
+        for found in source.read(task.end):
+            if isinstance(found, Skipped):
+                task.found.append(found)
+                continue
+            if taken := sample.takes(task.num_raw):
+                task.found.append(found)
+                size += len(found.text)
+            task = task._replace(
+                end=found.end,
+                num_raw=task.num_raw + 1,
+                num_left_out=task.num_left_out + (not taken),
+                read_bytes=found.read_bytes,
+            )
+            if max(size, task.read_bytes - first_byte) >= segment_bytes:
+                yield task
+                number += 1
+                files = SegmentFiles(workplace, number)
+                task = task._replace(files=files, found=[], num_left_out=0)
+                first_byte, size = task.read_bytes, 0
+        yield task._replace(is_last=True)
+        number += 1
 
 
 def _refuse_skipped(segments: list[ReadSegment], source: Source, settings: BuildSettings) -> None:

@@ -6,7 +6,6 @@ text/deduplicate.py.
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from data_prep.pipeline.segments import KeptSegment, ReadSegment, SegmentFiles
 from data_prep.settings import BuildSettings
-from data_prep.text.deduplicate import Hashes, repetitions
+from data_prep.text.deduplicate import repetitions
 
 Flags = NDArray[np.bool_]
 
@@ -92,12 +91,7 @@ def _repeated(
     """Return which texts repeat an earlier one, in a memory map: a byte each may be too much."""
     flags = np.memmap(scratch / f"{kind}s", np.bool_, "w+", shape=(max(1, count),))
     if settings.deduplicate in ("paragraphs", f"{kind}s"):
-        for places in repetitions(_hashes(files, f"{kind}_hashes"), count, scratch / "hashes"):
+        hashes = (np.load(file.path("counts.npz"))[f"{kind}_hashes"] for file in files)
+        for places in repetitions(hashes, count, scratch / "hashes"):
             flags[places] = True
     return flags
-
-
-def _hashes(files: list[SegmentFiles], name: str) -> Iterator[Hashes]:
-    for file in files:
-        with np.load(file.path("counts.npz")) as counts:
-            yield counts[name]

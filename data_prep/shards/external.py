@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.shards.format import DATASET, HDF5_DAMAGE
+from data_prep.shards.format import HDF5_DAMAGE
 from data_prep.shards.manifest import ShardError
 
 Ids = NDArray[np.int64]
@@ -95,9 +95,8 @@ def _groups(file: Path, content: Any) -> Iterator[Any]:
     if groups and all(isinstance(group, h5py.Group) and "input_ids" in group for group in groups):
         yield from groups
         return
-    is_ours = DATASET in content
-    hint = "it is a shard of this program" if is_ours else "unknown layout"
-    raise ShardError(f"{file}: holds {', '.join(names[:5]) or 'nothing'} and no input_ids; {hint}")
+    held = ", ".join(names[:5]) or "nothing"
+    raise ShardError(f"{file}: holds {held} and no input_ids; only shards of others are imported")
 
 
 def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
@@ -116,7 +115,12 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
             return found
 
         ids = read("input_ids")
-        _unmask(ids, read("masked_lm_positions"), read("masked_lm_ids"))
+        positions, originals = read("masked_lm_positions"), read("masked_lm_ids")
+        if positions.size and not 0 <= positions.min() <= positions.max() < ids.shape[1]:
+            raise ValueError(f"masked_lm_positions up to {positions.max()} of {ids.shape[1]}")
+        # A position of 0 ends the list: it is that of [CLS], which is never masked.
+        masked, columns = np.nonzero(np.logical_and.accumulate(positions != 0, axis=1))
+        ids[masked, positions[masked, columns]] = originals[masked, columns]
         labels = None
         if "next_sentence_labels" in group:
             labels = read("next_sentence_labels").reshape(-1) != 0
@@ -128,18 +132,3 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
         else:  # up to the last [SEP]
             lengths = np.where(ids == sep_id, np.arange(ids.shape[1]) + 1, 0).max(axis=1)
         yield Samples(ids, lengths, labels, len(ids) / num_samples)
-
-
-def _unmask(ids: Ids, positions: Ids, originals: Ids) -> None:
-    """Write the original ids [n, P] back in place.
-
-    A position of 0 ends the list: it is that of [CLS], which is never masked.
-    """
-    if positions.shape != originals.shape:
-        raise ValueError(f"{positions.shape} positions but {originals.shape} masked ids")
-    if positions.size and not 0 <= positions.min() <= positions.max() < ids.shape[1]:
-        raise ValueError(
-            f"masked_lm_positions up to {positions.max()} in sequences of {ids.shape[1]}"
-        )
-    samples, columns = np.nonzero(np.logical_and.accumulate(positions != 0, axis=1))
-    ids[samples, positions[samples, columns]] = originals[samples, columns]

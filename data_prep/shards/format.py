@@ -58,8 +58,13 @@ class SplitSequences:
         shards, places = np.divmod(numbers, self._split.rows_per_shard)
         found = np.empty((len(numbers), self._manifest.sequence_length), self._manifest.dtype)
         for shard in np.unique(shards).tolist():
+            if shard not in self._maps:
+                record = self._split.shards[shard]
+                file, shape = self._folder / record.file, (record.rows, found.shape[1])
+                offset = check_shard(file, record, self._manifest)
+                self._maps[shard] = np.memmap(file, found.dtype, "r", offset, shape)
             here = shards == shard
-            found[here] = self._map(shard)[places[here]]
+            found[here] = self._maps[shard][places[here]]
         size = self._manifest.tokenizer.vocabulary_size
         if found.size and (largest := found.max()) >= size:
             place = np.flatnonzero((found >= size).any(axis=1))[0]
@@ -79,14 +84,6 @@ class SplitSequences:
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_maps": {}}  # pickled, a memory map becomes a copy of the file
-
-    def _map(self, shard: int) -> Sequences:
-        if shard not in self._maps:
-            record = self._split.shards[shard]
-            file, shape = self._folder / record.file, (record.rows, self._manifest.sequence_length)
-            offset = check_shard(file, record, self._manifest)
-            self._maps[shard] = np.memmap(file, self._manifest.dtype, "r", offset, shape)
-        return self._maps[shard]
 
 
 class ShardSet:

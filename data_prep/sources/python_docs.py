@@ -101,12 +101,23 @@ class PythonDocs(Source):
 
     def paragraphs(self, document: Document) -> list[str]:
         """Return the paragraphs of a module's docstrings that read as prose."""
-        strings = triple_quoted(_source_of(Path(document.text)))
+        try:
+            with tokenize.open(document.text) as stream:
+                strings = triple_quoted(stream.read())
+        except (OSError, SyntaxError, ValueError):  # of the disk, an unknown encoding, a wrong one
+            return []
         # Escapes in the sources can name unpaired surrogates.
         return [text for string in strings for text in prose(string) if is_unicode(text)]
 
     def _files(self) -> list[Path]:
-        return [file for root in _installed_roots() for file in _module_files(root)]
+        found = []
+        for root in _installed_roots():
+            modules = []
+            for folder, folders, files in os.walk(root):
+                folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
+                modules += [Path(folder, name) for name in files if name.endswith(".py")]
+            found += sorted(modules, key=Path.as_posix)
+        return found
 
     def _packages(self) -> list[str]:
         # Not those of sys.path: importing setuptools adds its vendored packages to it.
@@ -157,23 +168,6 @@ def _installed_roots() -> tuple[Path, ...]:
     paths = sysconfig.get_paths()
     names = (paths["stdlib"], paths["purelib"], paths["platlib"])
     return tuple(dict.fromkeys(Path(name).resolve() for name in names))
-
-
-def _module_files(root: Path) -> list[Path]:
-    found = []
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
-        found += [Path(folder, name) for name in files if name.endswith(".py")]
-    return sorted(found, key=Path.as_posix)
-
-
-def _source_of(file: Path) -> str:
-    """Return the text of a module in its own encoding, empty if that fails."""
-    try:
-        with tokenize.open(file) as stream:
-            return stream.read()
-    except (OSError, SyntaxError, ValueError):  # of the disk, an unknown encoding, a wrong one
-        return ""
 
 
 def _blocks(docstring: str) -> Iterator[list[str]]:

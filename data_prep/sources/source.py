@@ -7,7 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
+
+from pydantic import ConfigDict, Field
 
 from data_prep.files.errors import UserError
 from data_prep.settings import DamagedFiles
@@ -71,8 +73,10 @@ class Source(ABC):
     """A stream of documents and its description. Can be pickled."""
 
     name: str  # as the user gave it
-    weight: float
+    # The number of uses of each document; `EvenSample` takes nothing of a smaller share.
+    weight: Annotated[float, Field(ge=1e-6, le=1000)]
 
+    __pydantic_config__ = ConfigDict(extra="forbid")  # `open_source` checks what users give
     libraries: ClassVar[tuple[str, ...]] = ()  # packages that read it
     unit: ClassVar[str] = "documents"  # what is counted to judge how much is skipped
     licence: ClassVar[str] = "that of the text files"  # of the text, as far as it is known

@@ -4,10 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
+from data_prep.files.quoting import plain
 from data_prep.settings import PYTHON_DOCS, DamagedFiles
 from data_prep.sources.hub import HubDataset
 from data_prep.sources.places import (
@@ -22,7 +24,7 @@ from data_prep.sources.python_docs import PythonDocs
 from data_prep.sources.source import CorpusError, DamagedFile, FileSource, Source
 from data_prep.sources.streams import COMPRESSIONS, opened_text
 from data_prep.sources.tables import CsvFiles, JsonLines, ParquetFiles
-from data_prep.sources.text import DocumentEnd, TextFiles
+from data_prep.sources.text import TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
 
 FILE_SOURCES: dict[str, type[FileSource]] = {
@@ -33,11 +35,6 @@ FILE_SOURCES: dict[str, type[FileSource]] = {
     "wikiextractor": WikiExtractorFiles,
 }
 KINDS: dict[str, type[Source]] = {**FILE_SOURCES, "hub": HubDataset, PYTHON_DOCS: PythonDocs}
-# Fields of sources that are no keys.
-_PLACE = {"name", "files", "damaged_files", "left_out", "dataset"}
-
-SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1000  # `EvenSample` takes nothing of a smaller share
-
 _KEY = re.compile(r"^(.+):([a-z_]+)=([^:]*)$", re.DOTALL)
 
 
@@ -55,32 +52,25 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
             text; or a kind, key or value is unknown.
     """
     kind, place, keys = _parsed(text)
-    if kind == PYTHON_DOCS:
-        return PythonDocs(text, **_checked(text, kind, keys))
+    own: dict[str, Any] = {"name": text}
     if kind == "hub":
-        return HubDataset(text, dataset=place, **_checked(text, kind, keys))
-    found, files, left_out = _files_at(place, kind)
-    if found != "parquet" and damaged_files == "stop":
-        for file in files:
-            with suppress(DamagedFile), opened_text(file):
-                pass  # what is no text is refused before anything is read
-    if kind is None and found == "text":
-        found = kind_of_text(files)
-    values = _checked(text, found, keys)
-    return FILE_SOURCES[found](
-        text, files=files, damaged_files=damaged_files, left_out=left_out, **values
-    )
-
-
-def describe(names: Iterable[str]) -> str:
-    """Return the descriptions of these sources, as they are now.
-
-    Files that a build may have skipped are no reason to refuse them.
-
-    Raises:
-        CorpusError: One of them does not exist or holds no text.
-    """
-    return "; ".join(open_source(name, damaged_files="skip").description for name in names)
+        own["dataset"] = place
+    elif kind != PYTHON_DOCS:
+        found, files, left_out = _files_at(place, kind)
+        if found != "parquet" and damaged_files == "stop":
+            for file in files:
+                with suppress(DamagedFile), opened_text(file):
+                    pass  # what is no text is refused before anything is read
+        kind = kind_of_text(files) if kind is None and found == "text" else found
+        own |= {"files": files, "damaged_files": damaged_files, "left_out": left_out}
+    try:
+        return TypeAdapter(KINDS[kind]).validate_python({"weight": "1", **keys, **own})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CorpusError(
+            f"{text}: {kind} cannot have {first['loc'][-1]}={plain(str(first['input']))}: "
+            f"{first['msg']}; docs/DATA.md lists the keys"
+        ) from error
 
 
 def _parsed(text: str) -> tuple[str | None, str, dict[str, str]]:
@@ -104,31 +94,6 @@ def _parsed(text: str) -> tuple[str | None, str, dict[str, str]]:
             f"{', '.join(KINDS)}"
         )
     return kind, place, keys
-
-
-def _checked(name: str, kind: str, keys: dict[str, str]) -> dict[str, Any]:
-    """Return the values of the keys; refuse those that this kind does not have."""
-    known = [field.name for field in fields(KINDS[kind]) if field.name not in _PLACE]
-    for key in keys:
-        if key not in known:
-            raise CorpusError(f"{name}: {kind} has no key {key!r}; it has {', '.join(known)}")
-    ends = get_args(DocumentEnd)
-    if (documents := keys.get("documents", ends[0])) not in ends:
-        raise CorpusError(
-            f"{name}: documents={documents} is unknown; what ends a document is one of "
-            f"{', '.join(ends)}"
-        )
-    weight = keys.get("weight", "1")
-    try:
-        number = float(weight)
-    except ValueError:
-        number = 0.0
-    if not SMALLEST_WEIGHT <= number <= LARGEST_WEIGHT:
-        raise CorpusError(
-            f"{name}: weight={weight} is not a number from {SMALLEST_WEIGHT:f} to "
-            f"{LARGEST_WEIGHT}; it is the number of uses of each document"
-        )
-    return {**keys, "weight": number}
 
 
 def _files_at(place: str, kind: str | None) -> tuple[str, tuple[Path, ...], str]:

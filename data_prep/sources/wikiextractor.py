@@ -1,5 +1,6 @@
 """Output of WikiExtractor: articles as <doc id="..." url="..." title="..."> ... </doc>."""
 
+import contextlib
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,18 +54,12 @@ class WikiExtractorFiles(FileSource):
             opening, _, text = text.partition("\n")
             # Not a regular expression: quotes and brackets in titles are not escaped.
             title = opening.partition(' title="')[2].rpartition('"')[0]
-        paragraphs = paragraphs_of(_unescaped(text))
-        if title and paragraphs[:1] == paragraphs_of(_unescaped(title)):
+        with contextlib.suppress(ValueError):  # an entity of more than 4,300 digits
+            text, title = html.unescape(text), html.unescape(title)
+        paragraphs = paragraphs_of(text)
+        if title and paragraphs[:1] == paragraphs_of(title):
             del paragraphs[0]
         return paragraphs
-
-
-def _unescaped(text: str) -> str:
-    """Return text with HTML entities replaced by their characters."""
-    try:
-        return html.unescape(text)
-    except ValueError:  # an entity of more than 4,300 digits
-        return text
 
 
 def _parts(article: list[bytes], file: Path, first: int, read_bytes: int) -> Iterator[Document]:

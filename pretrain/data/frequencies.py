@@ -28,9 +28,12 @@ def word_frequencies(shards: ShardSet, vocabulary_size: int) -> NDArray[numpy.fl
     """
     split, manifest = shards.split("train"), shards.manifest
     counts = numpy.zeros(vocabulary_size, dtype=numpy.int64)
-    for numbers in _sampled(
-        split.num_sequences, max(RUNS, MOST_TOKENS // manifest.sequence_length)
-    ):
+    runs = [numpy.arange(split.num_sequences)]
+    most = max(RUNS, MOST_TOKENS // manifest.sequence_length)
+    if split.num_sequences > most:
+        starts = numpy.arange(RUNS) * split.num_sequences // RUNS
+        runs = [numpy.arange(start, start + most // RUNS) for start in starts]
+    for numbers in runs:
         for first in range(0, len(numbers), AT_ONCE):
             ids = split.read(numbers[first : first + AT_ONCE])
             counts += numpy.bincount(ids.ravel(), minlength=vocabulary_size)
@@ -49,16 +52,3 @@ def frequency_entropy(shards: ShardSet, settings: RunSettings) -> float:
     batches = HeldOutBatches(shards, settings, Place(AT_ONCE, rank=0, world_size=1))
     labels = numpy.concatenate([batches[number].labels_M.numpy() for number in range(len(batches))])
     return float(-numpy.log(frequencies[labels[labels != IGNORED]]).mean())
-
-
-def _sampled(num_sequences: int, most: int) -> list[NDArray[numpy.int64]]:
-    """Return runs of numbers over the whole text, about `most`; all if there are fewer.
-
-    Args:
-        num_sequences: of the text.
-        most: at least `RUNS`.
-    """
-    if num_sequences <= most:
-        return [numpy.arange(num_sequences)]
-    starts = numpy.arange(RUNS) * num_sequences // RUNS
-    return [numpy.arange(start, start + most // RUNS) for start in starts]

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from data_prep.sources.source import CorpusError
-from data_prep.sources.spec import describe
+from data_prep.sources.spec import open_source
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.launching.child import Child, run_child, trainer_words
@@ -77,6 +77,8 @@ def describe_data(settings: RunSettings) -> str:
 def _text_now(settings: RunSettings) -> str:
     """Describe the text as it is now."""
     try:
-        return describe(settings.data.corpus)
+        # Files that a build may have skipped are no reason to refuse them.
+        sources = [open_source(name, damaged_files="skip") for name in settings.data.corpus]
+        return "; ".join(source.description for source in sources)
     except CorpusError:
         return "nowhere: it is gone"

@@ -275,5 +275,5 @@ def test_other_files_and_empty_folders_are_refused(tmp_path, tokenizer):
             content.create_dataset(name, (3,), dtype=h5py.vlen_dtype(np.dtype("int16")))
     with pytest.raises(ShardError, match="ragged.h5: samples of different lengths are not read"):
         imported(tmp_path / "ragged.h5", tmp_path / "new", tokenizer)
-    with pytest.raises(ShardError, match="no input_ids; it is a shard of this program"):
+    with pytest.raises(ShardError, match="holds ids and no input_ids; only shards of others"):
         imported(tmp_path / "ours.h5", tmp_path / "new", tokenizer)
