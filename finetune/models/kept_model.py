@@ -141,19 +141,6 @@ def is_model(folder: Path) -> bool:
     return is_new or (folder / FORMER_RECORD_FILE).is_file()
 
 
-def read_record(folder: Path) -> KeptRecord:
-    """Return the record of a fine-tuned model.
-
-    Raises:
-        ConfigError: it is damaged.
-    """
-    former = folder / FORMER_RECORD_FILE
-    if former.is_file():
-        return read_json(former, TypeAdapter(KeptRecord), REPEAT)
-    file, kind = folder / CONFIG_FILE, TypeAdapter(KeptConfiguration)
-    return read_json(file, kind, REPEAT).tupelo_fine_tuned
-
-
 def read_model(folder: Path) -> KeptModel:
     """Read a fine-tuned model, also one that transformers has trained further or saved again.
 
@@ -161,7 +148,13 @@ def read_model(folder: Path) -> KeptModel:
         ConfigError: a file is missing or damaged, or the files do not belong together.
         TokenizerError: the tokenizer is missing or damaged.
     """
-    record, is_former = read_record(folder), (folder / FORMER_RECORD_FILE).is_file()
+    former = folder / FORMER_RECORD_FILE
+    is_former = former.is_file()
+    if is_former:
+        record = read_json(former, TypeAdapter(KeptRecord), REPEAT)
+    else:
+        kept = TypeAdapter(KeptConfiguration)
+        record = read_json(folder / CONFIG_FILE, kept, REPEAT).tupelo_fine_tuned
     kind = None if is_former else record.stock
     weights, text_encoder = read_folder(folder, record, kind, record.model.num_layers, fix=REPEAT)
     if is_former:

@@ -12,7 +12,7 @@ from scipy.special import softmax
 
 from finetune.models.kept_model import KeptModel
 from finetune.training.batches import POOL_BATCHES, TokenRows
-from finetune.training.evaluation import EVALUATION_BATCH, attention_on, logits_of_rows
+from finetune.training.model import EVALUATION_BATCH, attention_on, logits_of_rows
 
 # Texts that are sorted by length, cut into batches and written together.
 CHUNK = POOL_BATCHES * EVALUATION_BATCH

@@ -25,7 +25,7 @@ from finetune.results.sweep_record import ModelRef
 from finetune.sweep.references import TaskRef, load_model
 from finetune.tasks.task import TaskData, TaskError
 from finetune.training.encoding import EncodedTask, encode_task
-from finetune.training.evaluation import attention_on, uses_bf16
+from finetune.training.model import attention_on, uses_bf16
 from finetune.training.train import Diverged, FineTuning, Outcome, build_task_model
 from pretrain.convert.pretrained import Pretrained
 from pretrain.distributed.freed_memory import keep_freed_memory

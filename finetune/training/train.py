@@ -19,10 +19,9 @@ from finetune.protocol import Protocol
 from finetune.results.result import Scores
 from finetune.training.batches import Batch, training_batches
 from finetune.training.encoding import EncodedSplit, EncodedTask
-from finetune.training.evaluation import logits_of_batch, logits_of_rows, uses_bf16
 from finetune.training.layer_rates import rate_factors, split_by_rate
 from finetune.training.metrics import scores_of
-from finetune.training.model import TaskModel
+from finetune.training.model import TaskModel, logits_of_batch, logits_of_rows, uses_bf16
 from finetune.training.targets import is_constant
 from pretrain.convert.pretrained import Pretrained
 from pretrain.engine.optimizers import build_optimizer

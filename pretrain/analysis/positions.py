@@ -29,6 +29,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from pretrain.analysis.findings import Findings, Record
 from pretrain.analysis.panels import SMALL, empty_figure, file_name, in_words, set_up
@@ -59,13 +60,13 @@ SMALLEST_SHOWN = 1e-9  # of the largest singular value: what is smaller is round
 class HeadPattern(NamedTuple):
     """The weights of a head over positions, as shares of 1, and the name that follows."""
 
-    name: str
+    pattern: str
     before: float
     same: float  # on the query's own position
     after: float
     near: float
-    near_times: float  # near, in units of what equal weights would give
-    radius: int  # positions
+    near_times_uniform: float  # near, in units of what equal weights would give
+    near_radius_positions: int
 
 
 class Head(NamedTuple):
@@ -98,7 +99,13 @@ def findings(subjects: Sequence[Subject]) -> Findings:
         heads = _heads(subject)
         for number, head in enumerate(heads, 1):
             place = {"run": subject.label, "step": subject.steps[0], "head": number}
-            rows.append({**place, **_record(head)})
+            ranks = {part: rank(values) for part, values in head.singular_values.items()}
+            means = {"cls_column_mean": head.column_mean, "words_mean": head.words_mean}
+            own = {
+                f"rank_{name}": ranks.get(part, "")
+                for name, part in (("v", WHOLE), ("p_term", PROJECTED), ("b", RELATIVE))
+            }
+            rows.append({**place, **head.pattern._asdict(), **means, **own})
             singular += [
                 {**place, "part": part, "number": nth, "singular_value": float(value)}
                 for part, values in head.singular_values.items()
@@ -114,7 +121,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
             f"{in_words([subject], '{0.positions}')}: positional "
             "correlations v_ij of each head, less the mean of their row, which softmax ignores; "
             "position 0 is [CLS]. Last panel: singular values of v and of the terms it is made of, "
-            f"over heads the median. {RULE.format(radius=heads[0].pattern.radius)}"
+            f"over heads the median. {RULE.format(radius=heads[0].pattern.near_radius_positions)}"
         )
         figures[f"positions_{name}"] = draw_positions(heads, captions[-1])
     tables |= {"heads": rows, "singular_values": singular}
@@ -132,42 +139,18 @@ def _heads(subject: Subject) -> list[Head]:
     encoding = subject.model(subject.steps[0]).encoder.positions.double()
     parts = correlation_parts(encoding, subject.settings.data.sequence_length)
     return [
-        _head({part: matrices[number] for part, matrices in parts.items()})
-        for number in range(len(parts[WHOLE]))
+        Head(
+            correlations=v,
+            pattern=head_pattern(v),
+            column_mean=float(v[1:, 0].mean()),
+            words_mean=float(v[1:, 1:].mean()),
+            singular_values={
+                part: numpy.linalg.svd(matrices[number], compute_uv=False).astype(numpy.float64)
+                for part, matrices in parts.items()
+            },
+        )
+        for number, v in enumerate(parts[WHOLE])
     ]
-
-
-def _head(parts: dict[str, Matrices]) -> Head:
-    v = parts[WHOLE]
-    return Head(
-        correlations=v,
-        pattern=head_pattern(v),
-        column_mean=float(v[1:, 0].mean()),
-        words_mean=float(v[1:, 1:].mean()),
-        singular_values={
-            part: numpy.linalg.svd(matrix, compute_uv=False).astype(numpy.float64)
-            for part, matrix in parts.items()
-        },
-    )
-
-
-def _record(head: Head) -> Record:
-    pattern = head.pattern
-    ranks = {part: rank(values) for part, values in head.singular_values.items()}
-    return {
-        "pattern": pattern.name,
-        "before": pattern.before,
-        "same": pattern.same,
-        "after": pattern.after,
-        "near": pattern.near,
-        "near_times_uniform": pattern.near_times,
-        "near_radius_positions": pattern.radius,
-        "cls_column_mean": head.column_mean,
-        "words_mean": head.words_mean,
-        "rank_v": ranks[WHOLE],
-        "rank_p_term": ranks.get(PROJECTED, ""),
-        "rank_b": ranks.get(RELATIVE, ""),
-    }
 
 
 @torch.no_grad()
@@ -193,20 +176,13 @@ def rank(singular_values: NDArray[numpy.float64]) -> int:
     return int((singular_values > least).sum())
 
 
-def softmax(scores: Matrices) -> Matrices:
-    """Return softmax over the last dimension."""
-    powers = numpy.exp(scores - scores.max(-1, keepdims=True))
-    weights: Matrices = powers / powers.sum(-1, keepdims=True)
-    return weights
-
-
 def head_pattern(correlations: Matrices) -> HeadPattern:
     """Name the pattern of one head by the rule of this module.
 
     Args:
         correlations: v_ij [S, S]; position 0 is [CLS].
     """
-    weights = softmax(correlations[1:, 1:])
+    weights = softmax(correlations[1:, 1:], axis=-1)
     n = len(weights)
     radius = max(1, n // WORDS_PER_RADIUS)
     place = numpy.arange(n)
@@ -237,7 +213,7 @@ def draw_positions(heads: Sequence[Head], caption: str) -> Figure:
     centred = [head.correlations - head.correlations.mean(1, keepdims=True) for head in heads]
     most = float(numpy.percentile(abs(numpy.stack(centred)), SHOWN_SHARE)) or 1.0
     for number, (axes, matrix, head) in enumerate(zip(panels, centred, heads, strict=False), 1):
-        title = f"head {number}\n{head.pattern.name}"
+        title = f"head {number}\n{head.pattern.pattern}"
         means = f"mean to [CLS] {head.column_mean:.2g}\nto words {head.words_mean:.2g}"
         set_up(axes, title, xlabel=f"key j\n{means}", ylabel="query i", grid=False)
         image = axes.imshow(matrix, cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest")

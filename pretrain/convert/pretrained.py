@@ -28,7 +28,8 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
 
     Args:
         place: a run folder; RUN/checkpoints/step_00010000; a folder of `pretrain export` or
-            `pretrain import`; or what `read_external` takes.
+            `pretrain import`; a BERT or the discriminator of an ELECTRA that Hugging Face's
+            transformers saved, or its name on the Hub; or a .pt file of the TUPE authors' code.
         checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
 
     Raises:
@@ -47,25 +48,12 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     run = folder.parent.parent
     if folder in checkpoints_of(run) and (run / "run.json").is_file():
         return _from_checkpoint(run, folder)
-    return read_export(folder) if is_export(folder) else read_external(str(place))
-
-
-def read_external(place: str) -> Pretrained:
-    """Read a model of another program.
-
-    Args:
-        place: a BERT or the discriminator of an ELECTRA that Hugging Face's transformers saved, or
-            its name on the Hub; or a .pt file of the TUPE authors' code.
-
-    Raises:
-        ConfigError: there is none, it has a feature that is not supported here, or is damaged.
-        TokenizerError: its tokenizer is missing, or is that of another model.
-    """
-    path = Path(place)
-    if path.suffix == ".pt" and path.is_file():
-        return read_tupe(path)
-    if is_hugging_face_folder(path) or (path.suffix != ".pt" and is_hub_name(place)):
-        return read_transformers_model(place)
+    if is_export(folder):
+        return read_export(folder)
+    if folder.suffix == ".pt" and folder.is_file():
+        return read_tupe(Path(place))
+    if is_hugging_face_folder(folder) or (folder.suffix != ".pt" and is_hub_name(str(place))):
+        return read_transformers_model(str(place))
     raise ConfigError(
         f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
         f"{CHECKPOINTS}/step_* folders, an export, a BERT saved by Hugging Face's transformers "

@@ -16,7 +16,7 @@ from pretrain.convert.exports.hf_format import is_export, write_pretrained
 from pretrain.convert.exports.in_transformers import compare_logits, quiet
 from pretrain.convert.external.hf_bert import transformers_folder
 from pretrain.convert.model import Pretrained
-from pretrain.convert.pretrained import read_external
+from pretrain.convert.pretrained import load_pretrained
 from pretrain.convert.stock_models import stock_model
 
 RECIPE_FILE = "recipe.toml"
@@ -38,7 +38,7 @@ def import_model(place: str, target: Path) -> None:
             f"{place}"
         )
     refuse_existing(target)  # here too: a download takes a while
-    pretrained = read_external(place)
+    pretrained = load_pretrained(place)
     if pretrained.objective != DEFAULT_OBJECTIVE:
         raise ConfigError(
             f"{place} is the discriminator of an ELECTRA, without the generator that training "

@@ -78,7 +78,7 @@ def shares_by_loops(correlations):
 def test_the_weights_of_a_pattern_equal_loops_over_queries_and_keys():
     correlations = numpy.random.default_rng(0).normal(size=(40, 40)) * 2
     found = head_pattern(correlations)
-    weights = (found.before, found.same, found.after, found.near, found.near_times)
+    weights = (found.before, found.same, found.after, found.near, found.near_times_uniform)
     assert weights == pytest.approx(shares_by_loops(correlations))
 
 
@@ -105,4 +105,4 @@ def head(of_distance, *, length=65):
     ],
 )
 def test_heads_made_for_a_pattern_get_its_name(of_distance, name):
-    assert head_pattern(head(of_distance)).name == name
+    assert head_pattern(head(of_distance)).pattern == name

@@ -124,33 +124,6 @@ def test_another_model_is_refused_with_the_options_to_give(
     assert described in str(refusal.value) and str(refusal.value).endswith(options)
 
 
-@pytest.fixture(scope="module")
-def other_words(tmp_path_factory):
-    """Shards of another text, whose tokenizer has learned other words."""
-    from data_prep.pipeline.build import build
-    from data_prep.settings import BuildSettings
-
-    folder = tmp_path_factory.mktemp("other")
-    text = "\n\n".join(f"Quite another text, number {n}, tells of other things." for n in range(99))
-    (folder / "text.txt").write_text(text + "\n")
-    settings = BuildSettings(
-        corpus=(str(folder / "text.txt"),),
-        sequence_length=32,
-        vocabulary_size=256,
-        valid_fraction=0.1,
-        deduplicate="none",
-    )
-    build(settings, folder / "shards")
-    return folder / "shards"
-
-
-def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, other_words):
-    with pytest.raises(ConfigError, match="another tokenizer than that of") as refusal:
-        load(source, other_words)
-    fix = f"--data.tokenizer {source} --data.shards none"
-    assert str(refusal.value).endswith(fix)
-
-
 def unbuilt(source, tmp_path, *words):
     words = ["--corpus", str(tmp_path / "text.txt"), "--initial_weights", str(source), *words]
     return load_settings("tiny_cpu", words)
@@ -160,6 +133,17 @@ def test_before_rows_are_built_a_tokenizer_that_would_be_trained_is_refused(sour
     with pytest.raises(ConfigError, match="'wordpiece' would be trained") as refusal:
         check_before_build(unbuilt(source, tmp_path))
     assert str(refusal.value).endswith(f"--data.tokenizer {source}")
+
+
+def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, tmp_path):
+    content = json.loads((source / "tokenizer.json").read_text())
+    words = content["model"]["vocab"]
+    first, second = sorted(words, key=words.get)[-2:]
+    words[first], words[second] = words[second], words[first]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="another tokenizer than that") as refusal:
+        check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(tmp_path)))
+    assert str(refusal.value).endswith(f"give --data.tokenizer {source}")
 
 
 def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_same(source, tmp_path):

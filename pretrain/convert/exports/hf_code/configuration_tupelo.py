@@ -4,11 +4,27 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
+DEFAULTS = {
+    "vocab_size": 30_528,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "positions": "tupe-r",
+    "norm": "pre",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "layer_norm_eps": 1e-12,
+    "initializer_range": 0.02,
+    "pad_token_id": 0,
+}
+
 
 class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
     """Shape and variant of the encoder; the names are those of BERT where it has the same thing.
 
-    positions: an entry of POSITION_ENCODINGS in positions.py; `others` hold its own settings.
+    positions: an entry of POSITION_ENCODINGS in positions.py, whose own settings are entries too.
     norm: LayerNorm "pre" or "post", before or after the branches.
     """
 
@@ -25,36 +41,8 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         "layer_norm_epsilon": "layer_norm_eps",
     }
 
-    def __init__(
-        self,
-        vocab_size: int = 30_528,
-        hidden_size: int = 768,
-        num_hidden_layers: int = 12,
-        num_attention_heads: int = 12,
-        intermediate_size: int = 3072,
-        max_position_embeddings: int = 512,
-        positions: str = "tupe-r",
-        norm: str = "pre",
-        hidden_dropout_prob: float = 0.1,
-        attention_probs_dropout_prob: float = 0.1,
-        layer_norm_eps: float = 1e-12,
-        initializer_range: float = 0.02,
-        pad_token_id: int | None = 0,
-        **others: Any,
-    ) -> None:
-        self.vocab_size = vocab_size
-        self.hidden_size = hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads = num_attention_heads
-        self.intermediate_size = intermediate_size
-        self.max_position_embeddings = max_position_embeddings
-        self.positions = positions
-        self.norm = norm
-        self.hidden_dropout_prob = hidden_dropout_prob
-        self.attention_probs_dropout_prob = attention_probs_dropout_prob
-        self.layer_norm_eps = layer_norm_eps
-        self.initializer_range = initializer_range
-        super().__init__(pad_token_id=pad_token_id, **others)
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**{**DEFAULTS, **values})
 
     @property
     def head_width(self) -> int:
