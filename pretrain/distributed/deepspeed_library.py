@@ -1,4 +1,4 @@
-"""The only file that imports DeepSpeed: loading, check of its JSON, communication, FusedAdam."""
+"""The only file that imports DeepSpeed: loading, check of its JSON, FusedAdam."""
 
 import contextlib
 import logging
@@ -15,8 +15,6 @@ from pydantic import ValidationError
 from data_prep.files.quoting import plain
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.unusable_gpus import sees_gpu
-from pretrain.profiling.communication import CountedCollectives
-from pretrain.profiling.step_timer import Phases
 
 
 def import_deepspeed() -> Any:
@@ -62,16 +60,6 @@ def check_ds_config(ds_config: dict[str, Any]) -> None:
             f"DeepSpeed refuses the JSON of engine.ds_config: {type(error).__name__}: "
             f"{plain(str(error))}"
         ) from None
-
-
-def count_collectives(phases: Phases) -> CountedCollectives:
-    """Put the counter between DeepSpeed and its communication backend."""
-    import_deepspeed()
-    from deepspeed.comm import comm
-
-    # Every collective of DeepSpeed goes through this global.
-    comm.cdb = counted = CountedCollectives(comm.cdb, phases)
-    return counted
 
 
 def fused_adam() -> Any:

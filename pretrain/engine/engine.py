@@ -17,7 +17,7 @@ from pretrain.checkpoint.format import Checkpoint, EngineCounters, Snapshot
 from pretrain.config.ds_config import zero_stage
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
-from pretrain.distributed.deepspeed_library import count_collectives, import_deepspeed
+from pretrain.distributed.deepspeed_library import import_deepspeed
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.computing_weights import ComputingWeights
 from pretrain.engine.micro_batches import MicroBatches
@@ -53,14 +53,6 @@ class StepResult:
     parts: dict[str, Tensor] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class StepCosts:
-    """Time and communication of training steps on this rank."""
-
-    seconds: dict[str, float]  # by phase
-    payload_bytes: dict[str, int]  # by kind of collective
-
-
 class Engine:
     """A model, its optimizer and ZeRO behind a few methods."""
 
@@ -89,7 +81,6 @@ class Engine:
         self.ranks, self.execution = ranks, model.execution
         self.ds_config, self.micro_batches = ds_config, micro_batches
         self._phases = Phases(ranks.device)
-        self._collectives = count_collectives(self._phases)
         self._kind = checked_optimizer(settings.optimizer, ranks.device, ds_config)
         self._state_names = self._kind.state_names(model)
         self._engine, self._optimizer, _, _ = import_deepspeed().initialize(
@@ -182,9 +173,9 @@ class Engine:
         # DeepSpeed's engine.loss_scale() is what its JSON says: 0 where the scale is dynamic.
         return float(self._optimizer.loss_scale) if self.scales_loss else 1.0
 
-    def pop_costs(self) -> StepCosts:
-        """Return the costs of the steps since the last call; call it after `synchronize`."""
-        return StepCosts(self._phases.take_seconds(), self._collectives.take_payload_bytes())
+    def take_phase_seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase since the last call; call it after `synchronize`."""
+        return self._phases.take_seconds()
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[MaskedBatch]) -> Evaluation:

@@ -1,4 +1,4 @@
-"""Time of the phases of training steps: data, forward, backward, optimizer, communication.
+"""Time of the phases of training steps: data, forward, backward, optimizer.
 
 Every moment belongs to at most one phase, so that the seconds add up; the rest is "other". Nothing
 synchronizes with the device: on a CPU a clock is read between phases, on CUDA an event is recorded
@@ -9,12 +9,13 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch.profiler import record_function
 
-from pretrain.profiling.phase_names import Phase
+Phase = Literal["data", "forward", "backward", "optimizer"]
+PHASES: tuple[Phase, ...] = get_args(Phase)  # in the order of a step
 
 Item = TypeVar("Item")
 
@@ -22,27 +23,23 @@ Item = TypeVar("Item")
 class Phases:
     """Adds up the seconds of each phase.
 
-    A phase that begins inside another interrupts it: "communication" inside "backward" counts as
-    communication only. On CUDA the phases are those of the compute stream. Waiting for data counts
-    only while the device is idle. A collective counts only while it blocks the compute stream: one
-    on a stream of DeepSpeed does not count, and a wait for that stream belongs to the outer phase.
+    The exchange of gradients belongs to the phase in which it is awaited. On CUDA the phases are
+    those of the compute stream, and waiting for data counts only while the device is idle.
     """
 
     def __init__(self, device: Literal["cpu", "cuda"]) -> None:
         self._clock: StreamClock | HostClock
         self._clock = StreamClock() if device == "cuda" else HostClock()
-        self._current: Phase | None = None
 
     @contextlib.contextmanager
     def phase(self, name: Phase) -> Iterator[None]:
         """Count the time of the block as `name`; a profiler shows it as phase/`name`."""
-        outer = self._current
-        self._turn_to(name)
+        self._clock.turn_to(name)
         try:
             with record_function(f"phase/{name}"):
                 yield
         finally:
-            self._turn_to(outer)
+            self._clock.turn_to(None)
 
     def waiting_for(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield the items, and count the time to get them as "data"."""
@@ -55,22 +52,9 @@ class Phases:
                     return
             yield item
 
-    @property
-    def in_step(self) -> bool:
-        """Whether a phase of a training step is open."""
-        return self._current is not None
-
-    def covers_this_stream(self) -> bool:
-        """Return whether the current stream is the one that is timed."""
-        return self._clock.covers_this_stream()
-
     def take_seconds(self) -> dict[str, float]:
         """Return the seconds of each phase since the last call; the device must have finished."""
         return self._clock.take_seconds()
-
-    def _turn_to(self, name: Phase | None) -> None:
-        self._current = name
-        self._clock.turn_to(name)
 
 
 class HostClock:
@@ -82,15 +66,11 @@ class HostClock:
         self._since = 0.0
 
     def turn_to(self, name: Phase | None) -> None:
-        """End the current phase now and begin another, or none."""
+        """End the current phase now, or begin one."""
         now = time.perf_counter()
         if self._name is not None:
             self._seconds[self._name] = self._seconds.get(self._name, 0.0) + now - self._since
         self._name, self._since = name, now
-
-    def covers_this_stream(self) -> bool:
-        """Return True: there are no streams."""
-        return True
 
     def take_seconds(self) -> dict[str, float]:
         """Return the seconds of each phase since the last call."""
@@ -101,7 +81,7 @@ class HostClock:
 class StreamClock:
     """Records timed events in the CUDA stream, and reads those that the device has passed.
 
-    At the end of the outermost phase it collects the passed events without waiting and reuses them:
+    At the end of a phase it collects the passed events without waiting and reuses them:
     their number is bounded by the work in the queue of the device.
     """
 
@@ -112,16 +92,12 @@ class StreamClock:
         self._stream = torch.cuda.current_stream()
 
     def turn_to(self, name: Phase | None) -> None:
-        """End the current phase at this place of the stream and begin another, or none."""
+        """End the current phase at this place of the stream, or begin one."""
         event = self._unused.pop() if self._unused else _timed_event()
         event.record(self._stream)
         self._marks.append((name, event))
         if name is None:
             self._collect()
-
-    def covers_this_stream(self) -> bool:
-        """Return whether the current stream is the one that computes."""
-        return torch.cuda.current_stream() == self._stream
 
     def take_seconds(self) -> dict[str, float]:
         """Return the seconds of each phase since the last call; the device must have finished."""

@@ -82,7 +82,7 @@ class MeasuredSteps:
         seconds = time.perf_counter() - begin
         seconds = on_first_rank(self.ranks, lambda: seconds)
         progress = self.progress
-        progress.add_seconds(seconds, self.engine.pop_costs())
+        progress.add_seconds(seconds, self.engine.take_phase_seconds())
         progress.fetch_losses(self.engine.mean_over_ranks)
         memory = peak_memory_bytes(self.ranks.device)
         return progress.take_metrics(progress.schedule.plan(progress.step), self.rate, memory)

@@ -64,8 +64,6 @@ def describe(metrics: dict[str, Any], tokens_per_step: int, rows: list[tuple[str
     milliseconds = 1000 * tokens_per_step / metrics["tokens_per_second"]
     shares = {**metrics["time_shares"], "all": 1.0}
     phases = [(name, f"{each * milliseconds:.2f}", f"{each:.1%}") for name, each in shares.items()]
-    exchanged = [f"{k} {n / 2**20:,.2f} MiB" for k, n in metrics["payload_bytes_per_step"].items()]
-    rows = [*rows, ("exchanged per step and rank", ", ".join(exchanged) or "nothing")]
     table = tabulate(
         phases,
         headers=("phase", "ms a step", "share"),

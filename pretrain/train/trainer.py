@@ -171,7 +171,7 @@ class Trainer:
         """Restore the newest checkpoint, and discard what came after it."""
         self.all_reduce.finish()
         self.engine.synchronize()
-        self.engine.pop_costs()  # of discarded steps
+        self.engine.take_phase_seconds()  # of discarded steps
         checkpoint = Checkpoint(on_first_rank(self.ranks, self._checkpoint_to_rewind_to))
         self.progress = Progress(self.settings, self.ranks.world_size)
         self.progress.load(checkpoint.content.progress)
@@ -229,7 +229,7 @@ class Trainer:
         """Count the time since the clock started, and fetch the losses of these steps."""
         self.engine.synchronize()
         seconds, waited = self.clock.seconds(), self.clock.waited()
-        self.progress.add_seconds(seconds, self.engine.pop_costs(), waited)
+        self.progress.add_seconds(seconds, self.engine.take_phase_seconds(), waited)
         self.progress.fetch_losses(self.engine.mean_over_ranks)
         if self.settings.hours is not None:  # equal seconds on all ranks
             counters, horizon = self.progress.counters, self.progress.schedule.horizon

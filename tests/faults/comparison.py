@@ -8,9 +8,6 @@ from pretrain.checkpoint.folders import newest_checkpoint
 from tests.same_numbers.comparison import CLOCK
 from tests.same_numbers.comparison import differences as differences_of_files
 
-# ZeRO-3 prefetches weights by the order of earlier steps of the same process, unused where
-# layer drop skips a block: its communication depends on when the process started.
-FETCHED_AHEAD = frozenset(("payload_bytes_per_step",))
 FILES = ("metrics.jsonl", "evals.jsonl", "result.json")
 
 

@@ -38,11 +38,6 @@ class Variant:
         kind = "elastic" if self.is_elastic else "exact"
         return f"{kind}-zero{self.zero_stage}-ranks{self.world_size}"
 
-    @property
-    def fetches_ahead(self) -> bool:
-        """Whether what the ranks exchange depends on when their processes began."""
-        return self.zero_stage == 3 and self.world_size > 1
-
     def words(self) -> list[str]:
         micro_sequences = GLOBAL_SEQUENCES // ACCUMULATION // self.world_size
         dropout, draw_per = 0.1, "micro_batch"

@@ -10,6 +10,7 @@ CLOCK = frozenset(
     (
         *("training_seconds", "tokens_per_second", "samples_per_second", "time_shares"),
         *("model_flops_utilisation", "processor_wait_share", "peak_memory_bytes"),
+        "payload_bytes_per_step",  # of old versions
     )
 )
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from pretrain.config.batch import micro_sequences
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import predictions_per_batch
-from pretrain.engine.engine import StepCosts, StepResult
+from pretrain.engine.engine import StepResult
 from pretrain.model.cost import training_cost
 from pretrain.model.objectives.held_out import Evaluation
 from pretrain.profiling.hardware import PeakFlops
-from pretrain.profiling.phase_names import SHARES
+from pretrain.profiling.step_timer import PHASES
 from pretrain.schedules.horizon import ScheduleSegment
 from pretrain.schedules.layer_drop import SequenceDraw, kept_shares
 from pretrain.schedules.run_thetas import thetas_of_run
@@ -47,7 +47,6 @@ class Counters:
     seconds_since_log: float = 0.0
     waited_seconds_since_log: float | None = None  # of these, for a processor
     phase_seconds_since_log: dict[str, float] = field(default_factory=dict)  # of these
-    payload_bytes_since_log: dict[str, int] = field(default_factory=dict)  # by collective
     flops_since_log: float = 0.0
     steps_since_log: int = 0
     micro_batches_since_log: int = 0  # of a rank; their number per step depends on that of ranks
@@ -135,12 +134,14 @@ class Progress:
         """Return whether a step was taken since the last line of metrics."""
         return self.counters.steps_since_log > 0
 
-    def add_seconds(self, seconds: float, spent: StepCosts, waited: float | None = None) -> None:
-        """Add time spent in training steps, and their costs.
+    def add_seconds(
+        self, seconds: float, phases: dict[str, float], waited: float | None = None
+    ) -> None:
+        """Add time spent in training steps.
 
         Args:
             seconds: of these steps.
-            spent: costs of these steps.
+            phases: those of their phases.
             waited: seconds in which this process waited for a processor; None: not known.
         """
         counters = self.counters
@@ -148,12 +149,9 @@ class Progress:
         counters.seconds_since_log += seconds
         if waited is not None:
             counters.waited_seconds_since_log = (counters.waited_seconds_since_log or 0.0) + waited
-        for phase, part in spent.seconds.items():
+        for phase, part in phases.items():
             before = counters.phase_seconds_since_log.get(phase, 0.0)
             counters.phase_seconds_since_log[phase] = before + part
-        for kind, size in spent.payload_bytes.items():
-            total = counters.payload_bytes_since_log.get(kind, 0) + size
-            counters.payload_bytes_since_log[kind] = total
 
     def fetch_losses(self, mean_over_ranks: Callable[[Tensor], list[float]]) -> None:
         """Copy the losses of the last steps to the host; every rank must call it."""
@@ -203,8 +201,7 @@ class Progress:
         }
         counters.losses, counters.parts_since_log = [], {}
         counters.seconds_since_log, counters.steps_since_log = 0.0, 0
-        counters.waited_seconds_since_log = None
-        counters.phase_seconds_since_log, counters.payload_bytes_since_log = {}, {}
+        counters.waited_seconds_since_log, counters.phase_seconds_since_log = None, {}
         counters.flops_since_log, counters.micro_batches_since_log = 0.0, 0
         counters.kept_since_log = [0] * len(counters.kept_since_log)
         return metrics
@@ -262,13 +259,11 @@ class Progress:
     def _speed(self, rate: PeakFlops) -> dict[str, Any]:
         """Return speed, utilisation and shares of time of the steps since the last line.
 
-        Shares and bytes are those of the first rank, whose communication contains waiting for
-        the others.
+        Shares are those of the first rank.
         """
         counters, seconds = self.counters, self.counters.seconds_since_log
         steps, samples = counters.steps_since_log, self.settings.batch.global_sequences
-        shares = {name: part / seconds for name, part in counters.phase_seconds_since_log.items()}
-        shares["other"] = 1 - sum(shares.values())
+        shares = {n: counters.phase_seconds_since_log.get(n, 0.0) / seconds for n in PHASES}
         reachable = rate.flops_per_second * self.world_size
         return {
             "tokens_per_second": steps * self.tokens_per_step / seconds,
@@ -277,10 +272,7 @@ class Progress:
             "processor_wait_share": None
             if counters.waited_seconds_since_log is None
             else counters.waited_seconds_since_log / seconds,
-            "time_shares": {name: shares.get(name, 0.0) for name in SHARES},
-            "payload_bytes_per_step": {
-                kind: size / steps for kind, size in counters.payload_bytes_since_log.items()
-            },
+            "time_shares": {**shares, "other": 1 - sum(shares.values())},
         }
 
     def _totals(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pretrain.data.batches import MaskedSplit
 from pretrain.data.shards import HELD_OUT_SEED
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
-from pretrain.profiling.phase_names import SHARES
+from pretrain.profiling.step_timer import PHASES
 from pretrain.schedules.layer_drop import scales_of_step
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.train.recording.test_progress import (
@@ -147,7 +147,7 @@ def test_tensorboard_shows_losses_rates_and_layers(whole):
         *("speed/model_flops_utilisation", "speed/processor_wait_share"),
         *("totals/tokens", "totals/training_seconds"),
         *("totals/flops", "totals/expected_flops", "totals/full_depth_flops"),
-        *(f"time_shares/{name}" for name in SHARES),
+        *(f"time_shares/{name}" for name in (*PHASES, "other")),
         *("train/loss_scale", "totals/skipped_steps", "totals/left_out_steps"),
         "keep_rates/theta",
         *("keep_rates/layer_01", "keep_rates/layer_01_expected"),

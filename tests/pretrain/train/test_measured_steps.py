@@ -10,7 +10,7 @@ from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
 from pretrain.distributed.ranks import Ranks
-from pretrain.engine.engine import StepCosts, StepResult
+from pretrain.engine.engine import StepResult
 from pretrain.engine.random_batches import RandomBatches
 from pretrain.profiling.hardware import PeakFlops
 from pretrain.schedules.layer_drop import keep_probabilities, scales_of_step, theta_at
@@ -41,8 +41,8 @@ class CountingEngine:
     def synchronize(self):
         self.waits += 1
 
-    def pop_costs(self):
-        return StepCosts({}, {})
+    def take_phase_seconds(self):
+        return {}
 
     def mean_over_ranks(self, values):
         return values.tolist()

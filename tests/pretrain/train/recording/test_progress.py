@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
-from pretrain.engine.engine import StepCosts, StepResult
+from pretrain.engine.engine import StepResult
 from pretrain.profiling.hardware import PeakFlops
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.train.recording.progress import Progress
@@ -51,15 +51,11 @@ def metrics(counted):
     return counted.take_metrics(counted.schedule.plan(counted.step), RATE, 12345)
 
 
-def spent(*, payload=None, **seconds):
-    return StepCosts(seconds, payload or {})
-
-
 def test_utilisation_is_the_flops_that_ran_over_those_that_could_have():
     counted = Progress(load_settings("tiny_cpu", []), 1)
     one_step(counted)
     one_step(counted)
-    counted.add_seconds(4.0, spent())
+    counted.add_seconds(4.0, {})
     row = metrics(counted)
     assert row["model_flops_utilisation"] == pytest.approx(2 * FULL_STEP / (4.0 * 1e9))
     assert row["tokens_per_second"] == 2 * 8 * 32 / 4.0
@@ -117,39 +113,30 @@ def test_draws_by_sequence_cost_the_same_in_every_step_and_that_is_what_is_expec
 def test_the_ranks_of_a_run_could_compute_side_by_side():
     counted = Progress(load_settings("tiny_cpu", ["--batch.micro_sequences", "4"]), 2)
     one_step(counted, EVERYTHING[:1])
-    counted.add_seconds(1.0, spent())
+    counted.add_seconds(1.0, {})
     # Each rank computes the position bias of its own micro-batch: as much as one rank in two.
     assert metrics(counted)["model_flops_utilisation"] == pytest.approx(FULL_STEP / 2e9)
 
 
-def test_shares_and_bytes_cover_the_steps_since_the_last_line():
+def test_shares_cover_the_steps_since_the_last_line():
     counted = Progress(load_settings("tiny_cpu", []), 1)
     one_step(counted)
-    counted.add_seconds(4.0, spent(data=1.0, forward=2.0, payload={"all_reduce": 100}))
+    counted.add_seconds(4.0, {"data": 1.0, "forward": 2.0})
     # A checkpoint between two lines keeps what was counted.
     resumed = Progress(counted.settings, 1)
     resumed.load(json.loads(json.dumps(counted.state())))
     one_step(resumed)
-    resumed.add_seconds(6.0, spent(data=2.0, payload={"all_reduce": 100, "broadcast": 8}))
+    resumed.add_seconds(6.0, {"data": 2.0})
     row = metrics(resumed)
     assert row["time_shares"] == pytest.approx(
-        {
-            "data": 3 / 10,
-            "forward": 2 / 10,
-            "backward": 0,
-            "optimizer": 0,
-            "communication": 0,
-            "other": 5 / 10,
-        }
+        {"data": 3 / 10, "forward": 2 / 10, "backward": 0, "optimizer": 0, "other": 5 / 10}
     )
-    assert row["payload_bytes_per_step"] == {"all_reduce": 100, "broadcast": 4}
     assert row["model_flops_utilisation"] == pytest.approx(2 * FULL_STEP / (10.0 * 1e9))
     one_step(resumed)
-    resumed.add_seconds(5.0, spent(data=0.5))
+    resumed.add_seconds(5.0, {"data": 0.5})
     row = metrics(resumed)
     assert row["time_shares"]["data"] == pytest.approx(0.5 / 5)
     assert row["time_shares"]["other"] == pytest.approx(4.5 / 5)
-    assert row["payload_bytes_per_step"] == {}
 
 
 def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_since():
@@ -158,7 +145,7 @@ def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_si
     norm = torch.tensor(0.5)
     result = StepResult(torch.ones(1), norm, loss_scale=4.0, skipped=False)
     whole.add_step(planned(whole), result)
-    whole.add_seconds(2.0, spent())
+    whole.add_seconds(2.0, {})
     whole.fetch_losses(lambda losses: losses.tolist())
     resumed = Progress(settings, world_size=1)
     resumed.load(json.loads(json.dumps(whole.state())))
@@ -171,15 +158,15 @@ def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_si
 def test_waiting_for_a_processor_is_a_share_of_the_seconds_since_the_last_line():
     counted = Progress(load_settings("tiny_cpu", []), 1)
     one_step(counted)
-    counted.add_seconds(4.0, spent(), 1.0)
+    counted.add_seconds(4.0, {}, 1.0)
     resumed = Progress(counted.settings, 1)
     resumed.load(json.loads(json.dumps(counted.state())))
     one_step(resumed)
-    resumed.add_seconds(6.0, spent(), 2.0)
+    resumed.add_seconds(6.0, {}, 2.0)
     assert metrics(resumed)["processor_wait_share"] == pytest.approx(3 / 10)
     one_step(resumed)
-    resumed.add_seconds(5.0, spent(), 0.0)
+    resumed.add_seconds(5.0, {}, 0.0)
     assert metrics(resumed)["processor_wait_share"] == 0
     one_step(resumed)
-    resumed.add_seconds(5.0, spent())
+    resumed.add_seconds(5.0, {})
     assert metrics(resumed)["processor_wait_share"] is None

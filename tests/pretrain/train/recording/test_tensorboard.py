@@ -75,8 +75,7 @@ METRICS = {
     "gradient_norm": None,
     "new_number": 7,
     "tokens_per_second": 1000.0,
-    "time_shares": {"forward": 0.5, "communication": 0.0},
-    "payload_bytes_per_step": {},
+    "time_shares": {"forward": 0.5, "backward": 0.0},
     "theta": 0.5,
     "keep_rates": [0.7, 0.4],
     "skipped_steps": 0,
@@ -86,7 +85,7 @@ METRICS = {
 ALWAYS = {
     *("train/loss", "train/new_number", "train/loss_scale"),
     *("totals/tokens", "totals/flops", "totals/skipped_steps", "totals/left_out_steps"),
-    *("speed/tokens_per_second", "time_shares/forward", "time_shares/communication"),
+    *("speed/tokens_per_second", "time_shares/forward", "time_shares/backward"),
 }
 OF_LAYER_DROP = {
     *("totals/expected_flops", "totals/full_depth_flops", "keep_rates/theta"),
