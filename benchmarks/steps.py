@@ -37,7 +37,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import Ranks, start_ranks, stop_ranks
 from pretrain.engine.engine import StepResult
-from pretrain.engine.launch import build_engine, checked_settings
+from pretrain.engine.launch import build_engine, checked_ds_config
 from pretrain.engine.random_batches import RandomBatches
 from pretrain.profiling.hardware import peak_flops
 from pretrain.schedules.layer_drop import BranchScale, SequenceDraw
@@ -58,12 +58,10 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "bert-a-post": (*BERT_A, "--model.norm", "post"),
     "tupe-r": TUPE_R,
     "tupe-a": (*TUPE_R, "--model.positions", "tupe-a"),
-    "tupe-a-folded": (*TUPE_R, "--model.positions", "tupe-a", "--engine.attention", "folded"),
     "t5": (*TUPE_R, "--model.positions", "t5"),
     "rope": (*TUPE_R, "--model.positions", "rope"),
     "eager": (*TUPE_R, "--engine.attention", "eager"),
     "sdpa": (*TUPE_R, "--engine.attention", "sdpa"),
-    "bf16-stream": (*TUPE_R, "--engine.bf16_residual_stream", "true"),
     "dropout": (*TUPE_R, *DROPOUT),
     "drop": DROP,
     "drop-sequence": (*DROP, "--layer_drop.draw_per", "sequence"),
@@ -121,8 +119,8 @@ class OurStep:
 
     def __init__(self, shape: Shape, vocabulary: int, words: tuple[str, ...], ranks: Ranks) -> None:
         """Build model and engine; `words` are settings as on the command line."""
-        given = settings_of(shape, vocabulary, ranks.world_size, words)
-        self.settings, config = checked_settings(given, ranks)
+        self.settings = settings_of(shape, vocabulary, ranks.world_size, words)
+        config = checked_ds_config(self.settings, ranks)
         self.engine = build_engine(self.settings, config, ranks)
         self.peak = peak_of(ranks.device, compute_type(config))  # FLOP/s
         self._schedule = Schedule(self.settings, ranks.world_size)

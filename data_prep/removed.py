@@ -44,6 +44,7 @@ REMOVED = {
     "electra.generator_layers": Removed("remove it: both networks have as many", 1.0),
     "electra.generator_weight": Removed("remove it: it is 1", 1.0),
     "electra.discriminator_weight": Removed("remove it: it is 50", 50.0),
+    "engine.bf16_residual_stream": Removed("remove it: the residual stream is fp32", False),
     "no-lowercase": Removed("use --data.lowercase false"),
     "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
 }
@@ -62,19 +63,26 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {plain(found[0])}?" if found else ""
 
 
-def without_removed(tree: Mapping[str, Any]) -> dict[str, Any]:
+def without_removed(tree: Mapping[str, Any], *, refuses: bool = True) -> dict[str, Any]:
     """Return the settings of a file, by section, as this version names them.
 
+    Args:
+        tree: what the file holds.
+        refuses: whether one that is no more, with another value than its default, is refused; else
+            it is kept as it is, of a run that is only looked at.
+
     Raises:
-        ConfigError: a setting that is no more has another value than its default.
+        ConfigError: there is such a setting.
     """
-    merged = {name: _merged(name, value) for name, value in tree.items() if name not in REMOVED}
+    merged = {
+        name: _merged(name, value, refuses) for name, value in tree.items() if name not in REMOVED
+    }
     if isinstance(merged.get("loggers"), list):
         merged["loggers"] = [name for name in merged["loggers"] if str(name) not in REMOVED]
     return merged
 
 
-def _merged(section: str, values: Any) -> Any:
+def _merged(section: str, values: Any, refuses: bool) -> Any:
     """Return a section with the settings that took the place of several, and without these."""
     if not isinstance(values, dict):
         return values
@@ -92,7 +100,7 @@ def _merged(section: str, values: Any) -> Any:
     kept = {}
     for name, value in found.items():
         removed = REMOVED.get(f"{section}.{name}")
-        if removed is None:
+        if removed is None or (removed.default not in (..., value) and not refuses):
             kept[name] = value
         elif removed.default not in (..., value):
             raise ConfigError(

@@ -12,7 +12,7 @@ import torch
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.batch import micro_batches_per_step, micro_sequences
-from pretrain.config.ds_keys import check_names, check_names_in_blocks
+from pretrain.config.ds_keys import check_keys
 from pretrain.config.errors import ConfigError, lookup, nearest
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import LayerDropSettings, RunSettings
@@ -29,22 +29,7 @@ AUTOCAST_TYPES = {
     "half": torch.float16,
 }
 
-# These must be objects.
-OBJECTS = (
-    "fp16",
-    "bf16",
-    "torch_autocast",
-    "zero_optimization",
-    "zero_optimization.offload_optimizer",
-    "zero_optimization.offload_param",
-    "optimizer",
-    "optimizer.params",
-    "timers",
-    "flops_profiler",
-)
-
-# Blocks with a switch "enabled".
-SWITCHED = ("fp16", "bf16", "torch_autocast")
+PRECISIONS = ("fp16", "bf16", "torch_autocast")  # blocks with a switch "enabled"
 
 
 def read_ds_config(
@@ -63,7 +48,7 @@ def read_ds_config(
         has_bf16: whether the device computes in bf16; None: this machine's device is asked.
 
     Raises:
-        ConfigError: no such file, or not a JSON object.
+        ConfigError: no such file, or it holds what is refused; see `check_keys`.
     """
     if name == AUTO:
         in_bf16 = computes_in_bf16(device) if has_bf16 is None else has_bf16
@@ -75,26 +60,8 @@ def read_ds_config(
         config["zero_optimization"] = {
             key: value for key, value in zero.items() if key == "stage" or value != AUTO
         }
-    _check_types(config, path)
-    check_names_in_blocks(config)
+    check_keys(config, str(path))
     return config
-
-
-def _check_types(config: dict[str, Any], place: Path) -> None:
-    for block in OBJECTS:
-        outer, _, inner = block.rpartition(".")
-        holder = config.get(outer, {}) if outer else config
-        if not isinstance(holder.get(inner, {}), dict):
-            raise ConfigError(f"{place}: {block} must be an object, not {quoted(holder[inner])}")
-    for block in SWITCHED:
-        if not isinstance(config.get(block, {}).get("enabled", False), bool):
-            found = quoted(config[block]["enabled"])
-            raise ConfigError(f"{place}: {block}.enabled must be true or false, not {found}")
-    stage = zero_stage(config)
-    if type(stage) is not int or stage not in (0, 1, 2, 3):
-        raise ConfigError(
-            f"{place}: zero_optimization.stage must be 0, 1, 2 or 3, not {quoted(stage)}"
-        )
 
 
 def default_ds_config(device: Literal["cpu", "cuda"], stage: int, *, in_bf16: bool) -> str:
@@ -125,8 +92,8 @@ def fill_ds_config(
         ConfigError: it contradicts the recipe, the batch does not divide, or the combination is
             known not to work.
     """
+    check_keys(config)
     _check_supported(config)
-    check_names(config)
     if world_size > 1:
         _check_overlap(config, settings.layer_drop)
     from_recipe = {
@@ -136,16 +103,9 @@ def fill_ds_config(
         # Always written: without it DeepSpeed clips at 1.0.
         "gradient_clipping": settings.optimizer.max_gradient_norm or 0.0,
     }
-    filled = {key: value for key, value in config.items() if key != "optimizer"}
+    _refuse_other_values({k: v for k, v in config.items() if k in from_recipe}, from_recipe)
     _check_optimizer(config.get("optimizer", {}), settings)
-    for key, value in from_recipe.items():
-        stated = filled.get(key, AUTO)
-        if stated not in (AUTO, value):
-            raise ConfigError(
-                f"the DeepSpeed JSON says {key}={quoted(stated)}, the recipe {value}; "
-                'write "auto" there'
-            )
-        filled[key] = value
+    filled = {key: value for key, value in config.items() if key != "optimizer"} | from_recipe
     filled.setdefault("steps_per_print", 10**9)  # the progress bar is ours
     # On by default, and it waits for the device twice in every micro-batch.
     filled["timers"] = {"throughput": {"enabled": False}, **config.get("timers", {})}
@@ -153,7 +113,7 @@ def fill_ds_config(
 
 
 def _check_supported(config: dict[str, Any]) -> None:
-    """Refuse what DeepSpeed would import or computes wrongly, and what no encoder needs."""
+    """Refuse what DeepSpeed would import or computes wrongly."""
     # DeepSpeed imports the modules of these names, which executes them.
     modules = config.get("torch_autocast", {}).get("lower_precision_safe_modules") or []
     listed = modules if isinstance(modules, list) else [modules]
@@ -162,7 +122,12 @@ def _check_supported(config: dict[str, Any]) -> None:
             "torch_autocast.lower_precision_safe_modules in the DeepSpeed JSON names "
             f"{quoted(strange[0])}; name modules of torch.nn, or remove it"
         )
-    zero = config.get("zero_optimization", {})
+    chosen = [name for name in PRECISIONS if config.get(name, {}).get("enabled", False)]
+    if len(chosen) > 1:
+        raise ConfigError(
+            f"the DeepSpeed JSON enables {' and '.join(chosen)}; a run has one precision: enable "
+            "one of them"
+        )
     if weight_type(config) != torch.float32 and zero_stage(config) == 0:
         raise ConfigError(
             "half precision at ZeRO stage 0 is wrong in DeepSpeed 0.19 (fp16 gradients are never "
@@ -174,12 +139,6 @@ def _check_supported(config: dict[str, Any]) -> None:
             "gradients are clipped before they are unscaled, at stage 0 overflows are not "
             "reported); use a fp16 block instead, as zero1_fp16 does"
         )
-    for name in ("offload_optimizer", "offload_param"):
-        if zero.get(name, {}).get("device", "none") != "none":
-            raise ConfigError(
-                f"zero_optimization.{name} is not supported: an encoder of this size fits on the "
-                "device; remove it"
-            )
 
 
 def _check_overlap(config: dict[str, Any], drop: LayerDropSettings) -> None:
@@ -251,22 +210,22 @@ def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
             f"the DeepSpeed JSON asks for the optimizer {quoted(block['type'])}; there is "
             "AdamW, see the settings under optimizer: remove the block"
         )
-    from_recipe: dict[str, Any] = {
+    optimizer = settings.optimizer
+    from_recipe = {
         "lr": settings.learning_rate.peak,
-        "betas": list(settings.optimizer.betas),
-        "eps": settings.optimizer.epsilon,
-        "weight_decay": settings.optimizer.weight_decay,
-        "bias_correction": settings.optimizer.bias_correction,
+        "betas": list(optimizer.betas),
+        "eps": optimizer.epsilon,
+        "weight_decay": optimizer.weight_decay,
+        "bias_correction": optimizer.bias_correction,
     }
-    for key, stated in block.get("params", {}).items():
-        if key not in from_recipe:
+    _refuse_other_values(block.get("params", {}), from_recipe)
+
+
+def _refuse_other_values(stated: dict[str, Any], from_recipe: dict[str, Any]) -> None:
+    for key, value in stated.items():
+        if value not in (AUTO, from_recipe.get(key)):
+            ours = from_recipe.get(key, "has nothing of the kind")
             raise ConfigError(
-                f"the DeepSpeed JSON sets optimizer {plain(key)}={quoted(stated)}, which has no "
-                "counterpart here; remove it"
-            )
-        if stated not in (AUTO, from_recipe[key]):
-            raise ConfigError(
-                f"the DeepSpeed JSON says optimizer {key}={quoted(stated)}, the recipe "
-                f"{from_recipe[key]}; "
-                'write "auto" there'
+                f"the DeepSpeed JSON says {plain(key)}={quoted(value)}, the recipe {ours}; remove "
+                "it"
             )

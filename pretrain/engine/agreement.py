@@ -5,13 +5,10 @@ different ways would wait for each other in different collectives, or compute di
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.ranks import Ranks, from_all_ranks
-
-Result = TypeVar("Result")
 
 
 def first_problem(problem: str | None, ranks: Ranks) -> str | None:
@@ -24,24 +21,6 @@ def first_problem(problem: str | None, ranks: Ranks) -> str | None:
         return problem
     rank = next(rank for rank, found in enumerate(by_rank) if found is not None)
     return f"{by_rank[rank]} (on rank {rank})"
-
-
-def results_of_all_ranks(action: Callable[[], Result], ranks: Ranks) -> list[Result]:
-    """Run an action on every rank and return the results by rank; a collective.
-
-    Raises:
-        ConfigError: on all ranks, if the action raises it on one.
-    """
-    result, refusal = None, None
-    try:
-        result = action()
-    except ConfigError as error:
-        refusal = str(error)
-    results = from_all_ranks(result, ranks)
-    refusal = first_problem(refusal, ranks)
-    if refusal is not None:
-        raise ConfigError(refusal)
-    return results
 
 
 @contextlib.contextmanager

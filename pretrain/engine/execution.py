@@ -1,8 +1,8 @@
 """Chooses how the model is executed: attention, kernels, compiled blocks, activation checkpointing.
 
 The choice changes the speed, and the results only within rounding. The settings "auto" are resolved
-here, once per launch, and written to launches.jsonl with the reason. What cannot work is refused
-before anything starts.
+here, once per launch, and written to launches.jsonl with the reason: the first rank plans, and all
+ranks try the plan. What cannot work is refused before anything starts.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ import torch
 from pretrain.config.ds_config import autocasts, compute_type, zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
-from pretrain.distributed.ranks import Ranks
-from pretrain.engine.agreement import first_problem, refused_once, results_of_all_ranks
+from pretrain.distributed.ranks import Ranks, on_first_rank
+from pretrain.engine.agreement import first_problem, refused_once
 from pretrain.engine.compile_check import problem_of_compiling
 from pretrain.kernels.cpu_kernels import (
     KERNEL_TYPES,
@@ -33,8 +33,15 @@ from pretrain.model.positions import POSITION_ENCODINGS
 
 VOLTA, AMPERE = (7, 0), (8, 0)
 
-# Each before what "auto" replaces it by on a machine that lacks it.
-FALLBACKS = ("folded", "fused", "triton", "sdpa", "eager")
+# What "auto" takes by device, why, and otherwise.
+PREFERRED = {
+    "cpu": ("fused", "softmax and bias in one pass", "eager"),
+    "cuda": (
+        "triton",
+        "no scores in memory, and one gradient of the bias for the whole batch",
+        "sdpa",
+    ),
+}
 
 # What multiplies queries with the vectors of distances.
 RELATIVE_KEYS = ("eager", "sdpa")
@@ -54,16 +61,15 @@ class Machine:
 def build_model(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) -> Objective:
     """Build the model, initialised from torch's generator, as all ranks can execute it.
 
-    A collective: each rank tests its own machine, and all take what none of them refuses.
+    A collective: each rank tries the plan of the first one, and all leave out what fails on one.
 
     Raises:
         ConfigError: what the settings ask for cannot work here; SystemExit on all ranks but the
             first.
     """
     machine = this_machine(ds_config, ranks.device)
+    execution = on_first_rank(ranks, lambda: plan_execution(settings, machine))
     with refused_once(ranks):
-        plans = results_of_all_ranks(lambda: plan_execution(settings, machine), ranks)
-        execution = _common(plans)
         if execution.fuses_loss:
             execution = _with_kernels(execution, settings, ranks)
         # First: the attention is checked compiled only where blocks are.
@@ -97,57 +103,27 @@ def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
     Raises:
         ConfigError: what the settings ask for cannot work on such a machine.
     """
-    attention: str = settings.engine.attention
-    reason = "as set"
+    attention, reason, otherwise = settings.engine.attention, "as set", ""
     if attention == "auto":
-        attention, reason = _fitting_attention(settings, machine)
-    else:
-        obstacle = _obstacle(attention, settings, machine)
-        if obstacle is not None:
-            raise ConfigError(
-                f"engine.attention={attention!r}: {obstacle}; leave it at auto, or take eager"
-            )
-    compiles = _compiles_blocks(settings, machine)
+        attention, reason, otherwise = PREFERRED[machine.device]
+    obstacle = _obstacle(attention, settings, machine)
+    if obstacle is not None and not otherwise:
+        raise ConfigError(
+            f"engine.attention={attention!r}: {obstacle}; leave it at auto, or take eager"
+        )
+    if obstacle is not None:
+        attention, reason = otherwise, f"no kernel of ours: {obstacle}"
     obstacle = _kernels_obstacle(settings, machine)
     is_news = obstacle is not None and obstacle not in reason
     is_expected = machine.device == "cpu" and settings.engine.cpu_kernels == "auto"
     return ExecutionPlan(
         attention,
         reason,
-        compiles,
+        _compiles_blocks(settings, machine),
         settings.engine.recompute_blocks,
-        bf16_residual_stream=_narrows_residual_stream(settings, machine, compiles),
         fuses_loss=obstacle is None,
         kernel_problem=f"no kernel of ours: {obstacle}" if is_news and is_expected else None,
     )
-
-
-def _common(plans: list[ExecutionPlan]) -> ExecutionPlan:
-    """Return the plan that every rank can execute, given the plan of each for its machine."""
-    slowest = max(plans, key=lambda plan: FALLBACKS.index(plan.attention))
-    reason = slowest.reason
-    if any(plan.attention != slowest.attention for plan in plans):
-        reason = f"{reason} (on rank {plans.index(slowest)})"
-    problems = [plan.kernel_problem for plan in plans if plan.kernel_problem is not None]
-    return dataclasses.replace(
-        slowest,
-        reason=reason,
-        compiles_blocks=all(plan.compiles_blocks for plan in plans),
-        fuses_loss=all(plan.fuses_loss for plan in plans),
-        kernel_problem=next(iter(problems), None),
-    )
-
-
-def _fitting_attention(settings: RunSettings, machine: Machine) -> tuple[str, str]:
-    if machine.device == "cpu":
-        obstacle = _obstacle("fused", settings, machine)
-        if obstacle is not None:
-            return "eager", f"no kernel of ours: {obstacle}"
-        return "fused", "softmax and bias in one pass"
-    obstacle = _obstacle("triton", settings, machine)
-    if obstacle is not None:
-        return "sdpa", f"no kernel of ours: {obstacle}"
-    return "triton", "no scores in memory, and one gradient of the bias for the whole batch"
 
 
 def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | None:
@@ -155,9 +131,7 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
     model, encoding = settings.model, POSITION_ENCODINGS[settings.model.positions]
     if encoding.has_relative_keys and attention not in RELATIVE_KEYS:
         return f"it has no vectors for the keys, which model.positions={model.positions!r} adds"
-    if attention == "folded" and not encoding.is_foldable:
-        return f"model.positions={model.positions!r} is no product of factors (tupe-a is)"
-    if attention in ("fused", "folded") and model.attention_dropout:
+    if attention == "fused" and model.attention_dropout:
         return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"
     if attention == "fused":
         obstacle = _kernels_obstacle(settings, machine)
@@ -171,7 +145,12 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
     if machine.capability < AMPERE:
         major, minor = machine.capability
         return f"it needs compute capability 8.0, and this GPU has {major}.{minor}"
-    return _triton_obstacle(settings)
+    if model.head_width not in HEAD_WIDTHS:
+        widths = ", ".join(map(str, HEAD_WIDTHS))
+        return f"heads are {model.head_width} wide, and its kernels are made for {widths}"
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    return None
 
 
 def _kernels_obstacle(settings: RunSettings, machine: Machine) -> str | None:
@@ -189,16 +168,6 @@ def _kernels_obstacle(settings: RunSettings, machine: Machine) -> str | None:
     return obstacle
 
 
-def _triton_obstacle(settings: RunSettings) -> str | None:
-    model = settings.model
-    if model.head_width not in HEAD_WIDTHS:
-        widths = ", ".join(map(str, HEAD_WIDTHS))
-        return f"heads are {model.head_width} wide, and its kernels are made for {widths}"
-    if importlib.util.find_spec("triton") is None:
-        return "the package triton is not installed"
-    return None
-
-
 def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
     choice = settings.engine.compile_blocks
     if choice == "auto":
@@ -212,22 +181,6 @@ def _compiles_blocks(settings: RunSettings, machine: Machine) -> bool:
             "engine.compile_blocks='on' with ZeRO stage 3, which takes the weights of a block "
             "away between its steps, where a compiled block cannot see it; use stage 1 or 2"
         )
-    return True
-
-
-def _narrows_residual_stream(settings: RunSettings, machine: Machine, compiles: bool) -> bool:
-    if not settings.engine.bf16_residual_stream:
-        return False
-    obstacle = None
-    if machine.dtype.itemsize > torch.bfloat16.itemsize:
-        obstacle = f"this run computes in {str(machine.dtype).removeprefix('torch.')}"
-    elif not machine.autocasts:
-        obstacle = "its weights have 16 bits in this run, and the residual stream too"
-    elif machine.device == "cuda" and not compiles:
-        # Autocast copies the input of a norm to fp32; only a compiled block does so in registers.
-        obstacle = "it saves nothing on CUDA without compiled blocks"
-    if obstacle is not None:
-        raise ConfigError(f"engine.bf16_residual_stream=True: {obstacle}; remove it")
     return True
 
 

@@ -1,6 +1,6 @@
 """The set-up of a launch: settings checked against each other and the machine, then the engine.
 
-A recipe is checked when it is read. `checked_settings` refuses what can be known only with the
+A recipe is checked when it is read. `checked_ds_config` refuses what can be known only with the
 DeepSpeed JSON and the number of ranks, `check_machine` what this device cannot execute; both before
 data or model are touched.
 """
@@ -9,13 +9,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
-from pretrain.config.ds_config import (
-    AUTO,
-    fill_ds_config,
-    read_ds_config,
-    weight_type,
-)
+from pretrain.config.ds_config import AUTO, fill_ds_config, read_ds_config, weight_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.deepspeed_library import check_ds_config
@@ -35,10 +31,10 @@ from pretrain.schedules.learning_rate import check_learning_rate
 Device = Literal["cpu", "cuda"]
 
 
-def checked_settings(
+def checked_ds_config(
     settings: RunSettings, ranks: Ranks, *, stage_before: int | None = None
-) -> tuple[RunSettings, dict[str, Any]]:
-    """Return the settings and the DeepSpeed configuration of the run, checked against each other.
+) -> dict[str, Any]:
+    """Return the DeepSpeed configuration of a run, checked against its settings.
 
     Args:
         settings: as the recipe and the command line give them.
@@ -65,15 +61,15 @@ def checked_settings(
     filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size)
     filled = with_fitted_buckets(filled, settings)
     check_ds_config(filled)
-    return settings, filled
+    return filled
 
 
 def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Device) -> None:
     """Check that a device can execute a run.
 
     Args:
-        settings: from `checked_settings`.
-        ds_config: from `checked_settings`.
+        settings: of the run.
+        ds_config: from `checked_ds_config`.
         device: "cuda" only on a machine that has one.
 
     Raises:
@@ -84,7 +80,9 @@ def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Devi
             "fp16 needs a CUDA device and this run is on a CPU; use bf16: "
             "--engine.ds_config zero1_bf16_autocast"
         )
-    checked_optimizer(settings.optimizer, device, ds_config)
+    # As the engine builds it, for a layer: an implementation may have to be compiled, or installed.
+    layer = nn.ModuleDict({"blocks": nn.Linear(1, 1)}).to(device)
+    checked_optimizer(settings.optimizer, device, ds_config).build(layer, settings.optimizer)
     plan_execution(settings, this_machine(ds_config, device))
 
 
@@ -114,7 +112,7 @@ def build_engine(
         load_weights(model)
     with refused_once(ranks):
         micro_batches = choose_micro_batches(
-            model, settings, ds_config, ranks, before=sequences_before
+            settings, ds_config, ranks, model.execution, model=model, before=sequences_before
         )
         check_sequence_draws(micro_batches.of(settings), ranks.world_size)
     return Engine(model, settings, micro_batches.filled_in(ds_config), ranks, micro_batches)

@@ -69,60 +69,51 @@ class MicroBatches:
 
 
 def choose_micro_batches(
-    model: Objective,
     settings: RunSettings,
     ds_config: dict[str, Any],
     ranks: Ranks,
+    execution: ExecutionPlan,
     *,
+    model: Objective | None = None,
     before: int | None = None,
 ) -> MicroBatches:
-    """Return the division of a step into passes, the same on all ranks; a collective.
+    """Return the division of a step into passes.
 
     Args:
-        model: of the run, not yet given to DeepSpeed; it is as before when this returns.
         settings: of the run.
         ds_config: filled by `fill_ds_config`.
-        ranks: from `start_ranks`.
+        ranks: that train it.
+        execution: of the model.
+        model: of the run, not yet given to DeepSpeed, and as before when this returns; this is then
+            a collective, and the same on all ranks. None: of a dry run, by the estimate.
         before: the sequences of a pass of the run that is resumed, which "auto" keeps.
 
     Raises:
         ConfigError: on all ranks, not even a pass of one sequence fits.
     """
     number = _given(settings, ranks, before)
-    if number is None and ranks.device in TRIED:
+    if number is None:
         numbers = _candidates(settings, ranks)
-        number = next((n for n in numbers if pass_fits(n, model, settings, ds_config, ranks)), 0)
-    elif number is None:
-        number = estimated_micro_batches(settings, ds_config, ranks, model.execution).sequences
-    number = min(from_all_ranks(number, ranks))
+        if model is not None and ranks.device in TRIED:
+            run = model, settings, ds_config, ranks
+            number = next((n for n in numbers if pass_fits(n, *run)), 0)
+        else:
+            plan, room = (settings, ds_config, ranks.world_size, execution), free_bytes(ranks)
+            # One sequence is tried by a start here, and cannot be on other GPUs.
+            least = numbers[-1] if ranks.gpu is None else 0
+            fitting = (n for n in numbers if needed_bytes(*plan, n) <= SHARE * room)
+            number = next(fitting, least)
+    if model is not None:
+        number = min(from_all_ranks(number, ranks))
     if number == 0:
-        raise _refusal(settings, ranks)
-    return _division(settings, ranks, number)
-
-
-def estimated_micro_batches(
-    settings: RunSettings,
-    ds_config: dict[str, Any],
-    ranks: Ranks,
-    execution: ExecutionPlan,
-    *,
-    before: int | None = None,
-) -> MicroBatches:
-    """Return the division that fits by the estimate; arguments as of `choose_micro_batches`.
-
-    Raises:
-        ConfigError: nothing fits into the GPUs that a dry run is for.
-    """
-    given = _given(settings, ranks, before)
-    if given is not None:
-        return _division(settings, ranks, given)
-    numbers, room = _candidates(settings, ranks), SHARE * free_bytes(ranks)
-    for number in numbers:
-        if needed_bytes(settings, ds_config, ranks.world_size, execution, number) <= room:
-            return _division(settings, ranks, number)
-    if ranks.gpu is not None:  # elsewhere a start tries one sequence
-        raise _refusal(settings, ranks)
-    return _division(settings, ranks, numbers[-1])
+        raise ConfigError(
+            f"a pass of 1 sequence of {settings.data.sequence_length} tokens does not fit into "
+            f"{SHARE:.0%} of the {size(free_bytes(ranks))} that are free; take a device with more "
+            "memory, end other processes on it, set --engine.recompute_blocks true, or give "
+            "--batch.micro_sequences to try anyway"
+        )
+    chosen = with_micro_sequences(settings, number)
+    return MicroBatches(number, micro_batches_per_step(chosen, ranks.world_size))
 
 
 def pass_fits(
@@ -130,8 +121,7 @@ def pass_fits(
 ) -> bool:
     """Return whether a pass of `number` sequences fits beside what else the rank will hold.
 
-    The pass is one of a copy, at full depth, and nothing of it remains; arguments as of
-    `choose_micro_batches`.
+    The pass is one of a copy of the model, at full depth, and nothing of it remains.
     """
     gpus = [torch.cuda.current_device()] if ranks.device == "cuda" else []
     fits = False
@@ -197,17 +187,3 @@ def _candidates(settings: RunSettings, ranks: Ranks) -> list[int]:
         return numbers
     most = max(1, USEFUL_TOKENS // settings.data.sequence_length)
     return [number for number in numbers if number <= most]
-
-
-def _division(settings: RunSettings, ranks: Ranks, number: int) -> MicroBatches:
-    chosen = with_micro_sequences(settings, number)
-    return MicroBatches(number, micro_batches_per_step(chosen, ranks.world_size))
-
-
-def _refusal(settings: RunSettings, ranks: Ranks) -> ConfigError:
-    return ConfigError(
-        f"a pass of 1 sequence of {settings.data.sequence_length} tokens does not fit into "
-        f"{SHARE:.0%} of the {size(free_bytes(ranks))} that are free; take a device with more "
-        "memory, end other processes on it, set --engine.recompute_blocks true, or give "
-        "--batch.micro_sequences to try anyway"
-    )

@@ -72,8 +72,6 @@ class BlockStack(nn.Module):
                 f"there are {len(scales)} branch_scales for {len(self.blocks)} blocks; give one "
                 "number for each"
             )
-        if self.execution.bf16_residual_stream:
-            x = x.bfloat16()  # blocks keep the type of their input
         kind, dtype = x.device.type, x.dtype
         if torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)

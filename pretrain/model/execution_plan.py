@@ -19,9 +19,6 @@ class ExecutionPlan:
     # Keep only the input of each block and run it again in the backward pass: a third more time
     # for a fraction of the memory (activation checkpointing).
     recomputes_blocks: bool = False
-    # Keep the input of each block, its sums and the outputs of its norms in bf16: half the traffic
-    # of fp32, and one rounding, of the sum and of its gradient, after each branch.
-    bf16_residual_stream: bool = False
     fuses_loss: bool = False  # by our kernels for CPUs
     kernel_problem: str | None = None  # why our kernels for CPUs are not used as planned
     compile_problem: str | None = None  # why blocks are not compiled as planned
@@ -38,7 +35,6 @@ class ExecutionPlan:
         compiled = "blocks compiled" if self.fuses_loss else "blocks and loss compiled"
         extras = [compiled] * self.compiles_blocks
         extras += ["blocks recomputed in the backward pass"] * self.recomputes_blocks
-        extras += ["residual stream in bf16"] * self.bf16_residual_stream
         extras += ["loss fused"] * self.fuses_loss
         extras += [] if self.kernel_problem is None else [self.kernel_problem]
         if self.compile_problem is not None:

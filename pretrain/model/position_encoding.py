@@ -38,18 +38,6 @@ class PositionSettings(SimpleNamespace):
         return self.width // self.num_heads
 
 
-class FoldedBias(NamedTuple):
-    """An attention bias as the factors of a product: scale x query_i key_j, and theta_2.
-
-    The rows of position 0 are zero where [CLS] is reset; theta_2 is then added to the scores of
-    key 0, except for the query [CLS] (TUPE Eq. 9). theta_1 has no influence and is left out.
-    """
-
-    query_NSH: Tensor
-    key_NSH: Tensor
-    to_cls_N: Tensor | None
-
-
 class Rotation(NamedTuple):
     """Angles by which pairs of query and key dimensions are rotated; C = H / 2, one per pair."""
 
@@ -63,7 +51,6 @@ class PositionTerms(NamedTuple):
     bias_NSS: Tensor | None = None
     query_key_NSH: tuple[Tensor, Tensor] | None = None
     rotation: Rotation | None = None
-    folded: FoldedBias | None = None  # instead of bias_NSS, for the backend of that name
     read_bias_2NSS: Tensor | None = None  # beside bias_NSS, for the backend "triton"
     # Of one layer, see `PositionEncoding.of_layer`: row r is the key of distance r - (R - 1) / 2,
     # the first and the last also of all distances beyond; R is odd.
@@ -82,7 +69,6 @@ class PositionEncoding(nn.Module):
     score_terms = 1
     has_attention_bias = False
     has_relative_keys = False
-    is_foldable = False  # whether `folded_bias` is the whole bias
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__()
@@ -113,11 +99,6 @@ class PositionEncoding(nn.Module):
         del sequence_length
         return None
 
-    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
-        """Return the attention bias as factors (fp32); asked for only where it `is_foldable`."""
-        del sequence_length
-        return None
-
     def query_key_terms(self, sequence_length: int) -> tuple[Tensor, Tensor] | None:
         """Return the terms added to queries and keys (q_NSH, k_NSH, fp32), or None."""
         del sequence_length
@@ -133,23 +114,19 @@ class PositionEncoding(nn.Module):
         del layer, sequence_length
         return None
 
-    def terms(
-        self, sequence_length: int, *, device: torch.device | str, folded: bool = False
-    ) -> PositionTerms:
+    def terms(self, sequence_length: int, *, device: torch.device | str) -> PositionTerms:
         """Compute the terms of a forward pass, once for all layers.
 
         Args:
             sequence_length: of the rows.
             device: of the queries.
-            folded: give the bias as factors, for the backend "folded".
         """
         with torch.device(device):  # for tensors that no parameter leads there, as in ALiBi
-            bias_NSS = None if folded else self.attention_bias(sequence_length)
+            bias_NSS = self.attention_bias(sequence_length)
         return PositionTerms(
             bias_NSS=bias_NSS,
             query_key_NSH=self.query_key_terms(sequence_length),
             rotation=self.rotation(sequence_length, device),
-            folded=self.folded_bias(sequence_length) if folded else None,
         )
 
     def of_layer(self, terms: PositionTerms, layer: int, sequence_length: int) -> PositionTerms:

@@ -11,16 +11,10 @@ and one another.
 Shape letters: B batch, S sequence, D model width, N heads, H head width, R rows of a table.
 """
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pretrain.model.position_baselines import LinearBiases, NoPositions, RelativeOnly, Rotary
-from pretrain.model.position_encoding import (
-    FoldedBias,
-    PositionEncoding,
-    PositionSettings,
-    widened,
-)
+from pretrain.model.position_encoding import PositionEncoding, PositionSettings, widened
 from pretrain.model.position_tables import (
     BUCKETS,
     ProjectedDistances,
@@ -112,7 +106,6 @@ class TupeAbsoluteTiedCls(PositionEncoding):
     own_settings: tuple[str, ...] = ("position_projection_bias",)
     score_terms = 2
     has_attention_bias = True
-    is_foldable = True
     num_thetas = 0
 
     def __init__(self, settings: PositionSettings) -> None:
@@ -123,11 +116,6 @@ class TupeAbsoluteTiedCls(PositionEncoding):
         """Return (p_i U^Q)(p_j U^K)^T / sqrt(2d)."""
         query_NSH, key_NSH = self.projected(sequence_length)
         return widened(query_NSH * self.score_scale @ key_NSH.transpose(1, 2))
-
-    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
-        """Return p U^Q and p U^K."""
-        query_NSH, key_NSH = self.projected(sequence_length)
-        return FoldedBias(query_NSH, key_NSH, to_cls_N=None)
 
     def multiply_adds(self, sequence_length: int) -> int:
         """Return the multiply-adds of the two projections and of their product."""
@@ -140,7 +128,6 @@ class TupeRelativeTiedCls(TupeAbsoluteTiedCls):
 
     description = "untied absolute and relative positions, [CLS] tied to them (TUPE Eq. 8)"
     own_settings = (*TupeAbsoluteTiedCls.own_settings, *BUCKETS)
-    is_foldable = False  # b_{j-i} is no product of few factors
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
@@ -168,15 +155,6 @@ class TupeAbsolute(TupeAbsoluteTiedCls):
         words_NSS, from_cls_N, to_cls_N = self.words_and_thetas(sequence_length)
         return reset_cls(words_NSS, from_cls_N, to_cls_N)
 
-    def folded_bias(self, sequence_length: int) -> FoldedBias | None:
-        """Return p U^Q and p U^K without [CLS], and theta_2."""
-        query_NRH, key_NRH = self.projected(sequence_length)
-        to_cls_N = (query_NRH[:, -1] * key_NRH[:, -1]).sum(-1) * self.score_scale
-        words_query_NSH, words_key_NSH = (
-            F.pad(rows_NRH[:, 1:-2], (0, 0, 1, 0)) for rows_NRH in (query_NRH, key_NRH)
-        )
-        return FoldedBias(words_query_NSH, words_key_NSH, to_cls_N)
-
     def words_and_thetas(self, sequence_length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the untied correlations before the reset, theta_1 and theta_2 (N each)."""
         query_NRH, key_NRH = self.projected(sequence_length)
@@ -196,7 +174,6 @@ class TupeRelative(TupeAbsolute):
 
     description = "untied absolute and relative positions (TUPE-R, Eq. 11)"
     own_settings = ("cls_reset", *TupeAbsolute.own_settings, *BUCKETS)
-    is_foldable = False  # b_{j-i} is no product of few factors
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
@@ -220,7 +197,6 @@ class TupeRelativeParametric(TupeAbsolute):
 
     description = "untied absolute positions and projected relative ones (TUPE, Sec. 5)"
     own_settings = (*TupeAbsolute.own_settings, *BUCKETS)
-    is_foldable = False  # b_{j-i} is no product of few factors
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)

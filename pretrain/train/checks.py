@@ -16,7 +16,7 @@ from pretrain.convert.initial_weights import check_before_build, fitting_weights
 from pretrain.data.shards import check_text, existing_shards
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
-from pretrain.engine.launch import check_machine, checked_settings
+from pretrain.engine.launch import check_machine, checked_ds_config
 from pretrain.profiling.hardware import DATASHEETS
 from pretrain.train.request import RunRequest
 
@@ -26,19 +26,18 @@ Checks = dict[str, Callable[[], None]]  # by what is checked, in the order of a 
 class CheckedRun(NamedTuple):
     """A run that may be started here."""
 
-    settings: RunSettings
     ds_config: dict[str, Any]  # as DeepSpeed gets it
     finished: str | None  # what to say if there is nothing left to train
 
 
-def settings_of(request: RunRequest, ranks: Ranks) -> tuple[RunSettings, dict[str, Any]]:
-    """Return settings and DeepSpeed configuration of a run; "auto" keeps the stage of before.
+def ds_config_of(request: RunRequest, ranks: Ranks) -> dict[str, Any]:
+    """Return the DeepSpeed configuration of a run; "auto" keeps the stage of before.
 
     Raises:
-        ConfigError: they do not go together.
+        ConfigError: it does not go with the settings.
     """
     stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
-    return checked_settings(request.settings, ranks, stage_before=stage_before)
+    return checked_ds_config(request.settings, ranks, stage_before=stage_before)
 
 
 def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
@@ -48,16 +47,15 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
         UserError: the run cannot start, or resume, here.
     """
     request.check_folder()
-    settings, ds_config = settings_of(request, ranks)
-    request._replace(settings=settings).check_settings()
-    finished = None
+    ds_config, finished = ds_config_of(request, ranks), None
+    request.check_settings()
     if request.beginning != "start":
-        finished = finished_already(request.folder, settings, lengthen=request.lengthen)
+        finished = finished_already(request.folder, request.settings, lengthen=request.lengthen)
     if finished is None:
         is_new = request.beginning == "start"
-        for check in _checks(settings, ds_config, ranks, is_new=is_new).values():
+        for check in _checks(request.settings, ds_config, ranks, is_new=is_new).values():
             check()
-    return CheckedRun(settings, ds_config, finished)
+    return CheckedRun(ds_config, finished)
 
 
 def check_run(settings: RunSettings, ranks: Ranks) -> None:
@@ -66,7 +64,8 @@ def check_run(settings: RunSettings, ranks: Ranks) -> None:
     Raises:
         UserError: the run cannot start here.
     """
-    for check in _checks(*checked_settings(settings, ranks), ranks, is_new=True).values():
+    ds_config = checked_ds_config(settings, ranks)
+    for check in _checks(settings, ds_config, ranks, is_new=True).values():
         check()
 
 
@@ -107,20 +106,18 @@ def check_data(settings: RunSettings, *, is_new: bool = True) -> None:
         fitting_weights(settings, shards)
 
 
-def obstacles(
-    request: RunRequest, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
-) -> dict[str, str]:
+def obstacles(request: RunRequest, ds_config: dict[str, Any], ranks: Ranks) -> dict[str, str]:
     """Return why a run of valid settings cannot start, or resume, here; empty: it can.
 
-    By what is in the way: "folder", "machine" or "data". Arguments as `settings_of` returns them.
+    By what is in the way: "folder", "machine" or "data".
     """
 
     def check_folder() -> None:
         request.check_folder()
-        request._replace(settings=settings).check_settings()
+        request.check_settings()
 
     is_new, found = request.beginning == "start", {}
-    checks = {"folder": check_folder, **_checks(settings, ds_config, ranks, is_new=is_new)}
+    checks = {"folder": check_folder, **_checks(request.settings, ds_config, ranks, is_new=is_new)}
     for subject, check in checks.items():
         try:
             check()

@@ -18,7 +18,7 @@ from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.execution import machine_of, plan_execution
 from pretrain.engine.footprint import checkpoint_bytes, needed_bytes, size
-from pretrain.engine.micro_batches import MicroBatches, estimated_micro_batches, free_bytes
+from pretrain.engine.micro_batches import MicroBatches, choose_micro_batches, free_bytes
 from pretrain.model.cost import parameters_by_group
 from pretrain.profiling.hardware import PeakFlops, peak_flops
 from pretrain.reports.terminal import paragraph
@@ -26,7 +26,7 @@ from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import check_sequence_draws
 from pretrain.schedules.run_thetas import mean_theta
-from pretrain.train.checks import obstacles, settings_of
+from pretrain.train.checks import ds_config_of, obstacles
 from pretrain.train.measured_steps import MeasuredSteps
 from pretrain.train.recording.progress import Progress
 from pretrain.train.request import RunRequest
@@ -98,8 +98,8 @@ def dry_run(
     Raises:
         ConfigError: there is no such run anywhere: its settings do not go together.
     """
-    settings, ds_config = settings_of(request, ranks)
-    refused = obstacles(request, settings, ds_config, ranks)
+    settings, ds_config = request.settings, ds_config_of(request, ranks)
+    refused = obstacles(request, ds_config, ranks)
     if request.beginning != "start" and "folder" not in refused:
         finished = finished_already(request.folder, settings, lengthen=request.lengthen)
         if finished is not None:
@@ -112,7 +112,7 @@ def dry_run(
         rate = _peak_of(ranks, compute_type(ds_config))
         division = found.micro_batches if found else None
         if division is None:
-            division, rows = _estimated(request, settings, ds_config, ranks)
+            division, rows = _estimated(request, ds_config, ranks)
         settings, ds_config = division.of(settings), division.filled_in(ds_config)
         check_sequence_draws(settings, ranks.world_size)
     steps = settings.steps if settings.hours is None else None
@@ -164,12 +164,13 @@ def describe_run(
 
 
 def _estimated(
-    request: RunRequest, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
+    request: RunRequest, ds_config: dict[str, Any], ranks: Ranks
 ) -> tuple[MicroBatches, Rows]:
     """Return the division of a step, and the memory that it takes."""
+    settings = request.settings
     execution = plan_execution(settings, machine_of(ds_config, ranks))
     before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
-    found = estimated_micro_batches(settings, ds_config, ranks, execution, before=before)
+    found = choose_micro_batches(settings, ds_config, ranks, execution, before=before)
     needed = needed_bytes(settings, ds_config, ranks.world_size, execution, found.sequences)
     memory = f"about {size(needed)} of {size(free_bytes(ranks))} free"
     return found, [("memory per rank", memory)]

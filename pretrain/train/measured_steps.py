@@ -14,7 +14,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import Place, TrainingBatches, batches_from
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks, on_first_rank
-from pretrain.engine.launch import build_engine, check_machine, checked_settings
+from pretrain.engine.launch import build_engine, check_machine, checked_ds_config
 from pretrain.engine.random_batches import RandomBatches
 from pretrain.profiling.hardware import peak_flops, peak_memory_bytes
 from pretrain.schedules.layer_drop import at_constant_theta
@@ -41,7 +41,7 @@ class MeasuredSteps:
         Raises:
             UserError: the run cannot be executed here, or its shards are damaged.
         """
-        settings, ds_config = on_first_rank(ranks, lambda: checked_settings(settings, ranks))
+        ds_config = on_first_rank(ranks, lambda: checked_ds_config(settings, ranks))
         on_first_rank(ranks, lambda: check_machine(settings, ds_config, ranks.device))
         self.rate = peak_flops(ranks.device, compute_type(ds_config))
         shards = on_first_rank(ranks, lambda: existing_shards(settings))

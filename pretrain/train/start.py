@@ -46,7 +46,6 @@ def start(read_request: Callable[[], RunRequest], interruption: Interruption) ->
             request = on_first_rank(ranks, read_request)
             checked = on_first_rank(ranks, lambda: check_before_work(request, ranks))
             if checked.finished is None:
-                request = request._replace(settings=checked.settings)
                 run(request, checked.ds_config, ranks, interruption)
             elif ranks.is_first:
                 print(checked.finished)

@@ -16,7 +16,7 @@ class EngineSettings(Section):
         "device has it, else fp16 on CUDA and fp32 on CPU; ZeRO-0 where model and optimizer fit "
         "into half the memory, else ZeRO-1",
     )
-    attention: Literal["auto", "eager", "fused", "sdpa", "folded", "triton"] = Field(
+    attention: Literal["auto", "eager", "fused", "sdpa", "triton"] = Field(
         "auto", description="attention implementation, see docs/SPEED.md"
     )
     cpu_kernels: Literal["auto", "on", "off"] = Field(
@@ -33,9 +33,4 @@ class EngineSettings(Section):
         False,
         description="activation checkpointing: keep only the input of each block; a third more "
         "time, a fraction of the memory",
-    )
-    bf16_residual_stream: bool = Field(
-        False,
-        description="keep the residual stream in bf16 instead of fp32, under bf16 autocast; on "
-        "CUDA only with compiled blocks",
     )

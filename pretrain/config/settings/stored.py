@@ -33,9 +33,10 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def stored_settings(tree: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a run.json as one level, with the settings that it is older than.
 
-    A run older than a setting was started with the behaviour that is its default today.
+    A run older than a setting was started with the behaviour that is its default today. A setting
+    that is no more, and was not at its default, is one in which runs differ.
     """
-    stored = flat(json.loads(as_json(RunSettings()))) | flat(without_removed(tree))
+    stored = flat(json.loads(as_json(RunSettings()))) | flat(without_removed(tree, refuses=False))
     if stored["batch.micro_sequences"] is None:  # as runs wrote before there was a choice
         stored["batch.micro_sequences"] = "auto"
     return with_default_gamma(stored, "layer_drop.")

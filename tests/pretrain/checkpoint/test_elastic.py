@@ -10,9 +10,14 @@ import torch
 from pretrain.checkpoint.folders import checkpoint_folder
 from pretrain.checkpoint.format import Checkpoint, Piece
 from pretrain.checkpoint.writer import Saver
+from pretrain.config.recipe import load_settings
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
+from pretrain.engine.footprint import needed_bytes
+from pretrain.engine.micro_batches import SHARE
+from pretrain.model.execution_plan import ExecutionPlan
 from tests.forked_command import run_module
+from tests.pretrain.checkpoint.test_format import flip
 from tests.pretrain.conftest import lines
 from tests.pretrain.engine import training_case as case
 from tests.selection import mostly_slow
@@ -103,3 +108,32 @@ def test_a_killed_run_of_an_encoding_goes_on_as_the_straight_one(command, tmp_pa
     assert status == 0, errors[-3000:]
     for name in ("metrics.jsonl", "evals.jsonl"):
         assert lines(killed, name) == lines(straight, name)
+
+
+@pytest.mark.ranks
+def test_two_ranks_resume_a_run_of_one_from_an_older_checkpoint_with_what_fits_on_both(
+    command, tmp_path
+):
+    """The newest checkpoint is damaged, and rank 1 has room for two of its four sequences."""
+    run = command.train(tmp_path / "run", "--batch.micro_sequences", "auto")
+    before = lines(run, "evals.jsonl")
+    cut(run, 20)
+    flip(run / "checkpoints/step_00000020/part_00000.safetensors")
+    config = json.loads((run / "ds_config.json").read_text())
+    needed = needed_bytes(load_settings(run), config, 2, ExecutionPlan("fused"), 2)
+    fault = {"FAULT": f"memory:1:{int(needed / SHARE) + 1}"}
+    module = "tests.pretrain.stability.run_with_fault"
+    words = ["train", str(run), "--elastic"]
+    status, _, errors = command.run(words, module=module, ranks=2, **fault)
+    assert status == 0 and errors.count("it was renamed to step_00000020.damaged") == 1, errors
+    launch = lines(run, "launches.jsonl")[-1]
+    assert (launch["world_size"], launch["resumed_from"]) == (2, 10)
+    assert launch["micro_batches"] == {"sequences": 2, "per_step": 2}
+    assert launch["changed_settings"] == {"world_size": [1, 2]}
+    config = json.loads((run / "ds_config.json").read_text())
+    assert (config["train_micro_batch_size_per_gpu"], config["gradient_accumulation_steps"]) == (
+        2,
+        2,
+    )
+    for ours, theirs in zip(lines(run, "evals.jsonl"), before, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)  # sums in another order

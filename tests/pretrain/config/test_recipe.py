@@ -114,7 +114,9 @@ def test_a_run_of_an_earlier_version_has_the_settings_that_took_the_place_of_its
     assert stored_settings(EARLIER) == flat(json.loads(as_json(expected)))
 
 
-def test_a_removed_setting_with_another_value_is_refused_with_what_to_do(tmp_path):
+def test_a_removed_setting_with_another_value_is_refused_but_where_runs_are_compared(tmp_path):
+    stored = stored_settings({"data": {"min_letter_ratio": 0.5, "min_document_characters": 0}})
+    assert stored == flat(json.loads(as_json(RunSettings()))) | {"data.min_letter_ratio": 0.5}
     (tmp_path / "mine.toml").write_text("[data]\nmin_letter_ratio = 0.5\n")
     with pytest.raises(UserError, match="letter_ratio=0.5 .* filter the text"):
         load_settings(tmp_path / "mine.toml")

@@ -7,9 +7,7 @@ import pytest
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine import agreement
-from pretrain.engine.agreement import first_problem, results_of_all_ranks
-from pretrain.engine.execution import _common
-from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.engine.agreement import first_problem
 from tests.forked_command import run_module
 
 PAIR = Ranks(0, 2, "cpu")
@@ -26,36 +24,14 @@ def test_the_first_rank_with_a_problem_is_named_unless_all_have_it(monkeypatch):
     assert found("slow", "broken") == "slow (on rank 0)"
 
 
-def test_an_error_that_is_no_refusal_stays_with_its_rank():
-    def fail():
-        raise KeyError("bug")
-
-    with pytest.raises(KeyError):
-        results_of_all_ranks(fail, Ranks(0, 1, "cpu"))
-
-
-def test_the_common_plan_is_what_every_rank_can_execute():
-    fast = ExecutionPlan("triton", "it is fast", compiles_blocks=True)
-    slow = ExecutionPlan("sdpa", "this GPU has 7.0", compiles_blocks=True)
-    plain = ExecutionPlan("sdpa", "this GPU has 7.0", kernel_problem="no triton")
-    assert _common([fast, fast]) == fast
-    common = _common([fast, slow, fast])
-    assert common == ExecutionPlan("sdpa", "this GPU has 7.0 (on rank 1)", compiles_blocks=True)
-    common = _common([slow, plain])
-    assert not common.compiles_blocks and common.kernel_problem == "no triton"
-    assert common.reason == slow.reason
-
-
 CASES = {
     # name: (settings, what fails on rank 1)
     "nothing": ([], None),
     "check": ([], "check"),
     "build": ([], "build"),
-    "plan": ([], "plan"),
     "compile": ([], "compile"),
     "check, asked for": (["--engine.cpu_kernels", "on"], "check"),
     "build, asked for": (["--engine.cpu_kernels", "on"], "build"),
-    "plan, asked for": (["--engine.attention", "fused"], "plan"),
     "compile, asked for": (["--engine.compile_blocks", "on"], "compile"),
 }
 
@@ -79,7 +55,7 @@ def main():
         def returns(name, problem):
             return lambda *_, **__: problem if fails == name else None
 
-        execution.obstacle_to_cpu_kernels = returns("plan", "there is no compiler")
+        execution.obstacle_to_cpu_kernels = lambda: None
         execution.load_cpu_kernels = build
         execution.disagreement_with_eager = returns("check", "broken")
         execution.problem_of_compiling = returns("compile", "there is no gcc")
@@ -119,7 +95,6 @@ FUSED = "attention fused (softmax and bias in one pass); loss fused"
         ("nothing", FUSED),
         ("check", "attention eager (fused does not work on this CPU: broken (on rank 1))"),
         ("build", "attention eager (no kernel of ours: g++ fails (on rank 1))"),
-        ("plan", "attention eager (no kernel of ours: there is no compiler (on rank 1))"),
         ("compile", "blocks not compiled: there is no gcc (on rank 1)"),
     ],
 )
@@ -135,7 +110,6 @@ def test_what_fails_on_one_rank_is_left_out_on_all(outcomes, name, outcome):
     [
         ("check, asked for", "engine.attention='fused' does not work on this CPU: broken"),
         ("build, asked for", "our kernels for CPUs cannot be built: g++ fails"),
-        ("plan, asked for", "engine.attention='fused': there is no compiler"),
         ("compile, asked for", "engine.compile_blocks='on' does not work on this machine: "),
     ],
 )

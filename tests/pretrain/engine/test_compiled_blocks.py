@@ -53,7 +53,6 @@ def graphs(monkeypatch):
     [
         ("eager", "tupe-a"),
         ("sdpa", "tupe-a"),
-        ("folded", "tupe-a"),
         ("sdpa", "rope"),
         ("eager", "shaw"),
         ("sdpa", "shaw"),

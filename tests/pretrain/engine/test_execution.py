@@ -10,7 +10,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine import execution
 from pretrain.engine.execution import AMPERE, Machine, build_model, plan_execution
-from pretrain.kernels.cpu_kernels import KernelError, obstacle_to_cpu_kernels
+from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model import kernel_check
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.kernel_check import disagreement_with_eager
@@ -71,16 +71,7 @@ def test_attention_is_chosen_by_device_shape_precision_and_variant(
         (Machine("cuda", torch.float16, 1, (7, 5)), "triton", (), "this GPU has 7.5"),
         *(
             (machine, name, ("--model.positions", "shaw"), "no vectors for the keys.*'shaw' adds")
-            for machine, name in ((CPU, "fused"), (CPU, "folded"), (HOPPER, "triton"))
-        ),
-        (CPU, "folded", (), "'tupe-r' is no product of factors"),
-        (CPU, "folded", ("--model.positions", "tupe-a-table"), "'tupe-a-table' is no product"),
-        (CPU, "folded", ("--model.positions", "bert-a"), "'bert-a' is no product"),
-        (
-            CPU,
-            "folded",
-            ("--model.positions", "tupe-a", "--model.attention_dropout", "0.1"),
-            "model.attention_dropout=0.1",
+            for machine, name in ((CPU, "fused"), (HOPPER, "triton"))
         ),
     ],
 )
@@ -88,11 +79,6 @@ def test_attention_that_cannot_compute_the_run_is_refused(machine, attention, wo
     settings = settings_of("--engine.attention", attention, *words)
     with pytest.raises(ConfigError, match=f"engine.attention='{attention}': .*{obstacle}"):
         plan_execution(settings, machine)
-
-
-def test_a_misspelt_attention_is_refused_with_the_names_that_exist():
-    with pytest.raises(ConfigError, match="'eager'.*'folded' or 'triton'"):
-        settings_of("--engine.attention", "tritn")
 
 
 def test_kernels_for_cpus_that_cannot_be_had_are_refused_only_where_asked_for(monkeypatch):
@@ -103,20 +89,6 @@ def test_kernels_for_cpus_that_cannot_be_had_are_refused_only_where_asked_for(mo
         plan_execution(settings_of("--engine.cpu_kernels", "on"), CPU)
     with pytest.raises(ConfigError, match="cpu_kernels='on': it is made for CPUs"):
         plan_execution(settings_of("--engine.cpu_kernels", "on"), HOPPER)
-
-
-def test_kernels_for_cpus_that_cannot_be_built_are_done_without(monkeypatch):
-    def fail():
-        raise KernelError("g++ fails: no header")
-
-    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
-    monkeypatch.setattr(execution, "load_cpu_kernels", fail)
-    found = build_model(load_settings("tiny_cpu", []), {}, ALONE).execution
-    assert found.describe() == "attention eager (no kernel of ours: g++ fails: no header)"
-    assert not found.fuses_loss
-    for words in (("--engine.cpu_kernels", "on"), ("--engine.attention", "fused")):
-        with pytest.raises(ConfigError, match="cannot be built: g.. fails.*cpu_kernels=off"):
-            build_model(load_settings("tiny_cpu", words), {}, ALONE)
 
 
 @needs_kernels
@@ -169,14 +141,6 @@ def loss_and_gradients(model, scales):
     return loss, torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
 
 
-def test_a_kernel_that_agrees_is_trusted():
-    settings = load_settings("tiny_cpu", ["--model.positions", "tupe-a"]).model
-    for backend in ("sdpa", "folded"):
-        for dtype in (torch.float32, torch.bfloat16):
-            found = disagreement_with_eager(backend, settings, length=32, device="cpu", dtype=dtype)
-            assert found is None, (backend, dtype, found)
-
-
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
@@ -200,16 +164,16 @@ def test_a_kernel_that_computes_something_else_is_found_out(monkeypatch, spoil, 
 def test_the_model_is_built_as_it_was_decided():
     settings = load_settings(
         "tiny_cpu",
-        ["--model.positions", "tupe-a", "--engine.attention", "folded"]
+        ["--model.positions", "tupe-a", "--engine.attention", "sdpa"]
         + ["--engine.recompute_blocks", "true", "--engine.cpu_kernels", "off"],
     )
     model = build_model(settings, {"torch_autocast": {}}, ALONE)
     execution = model.execution
-    assert (execution.attention, execution.reason) == ("folded", "as set")
+    assert (execution.attention, execution.reason) == ("sdpa", "as set")
     assert model.encoder.execution.recomputes_blocks
-    assert model.encoder.blocks[0].attention.attend is ATTENTION_BACKENDS["folded"]
+    assert model.encoder.blocks[0].attention.attend is ATTENTION_BACKENDS["sdpa"]
     assert execution.describe() == (
-        "attention folded (as set); blocks recomputed in the backward pass"
+        "attention sdpa (as set); blocks recomputed in the backward pass"
     )
 
 

@@ -133,7 +133,7 @@ def test_a_step_never_waits_for_the_device():
 @pytest.mark.parametrize("length", [64, 128, 192, 512])
 @pytest.mark.parametrize(
     ("attention", "positions"),
-    [("folded", "tupe-a"), *product(("eager", "sdpa", "triton"), ("bert-a", "tupe-a"))],
+    list(product(("eager", "sdpa", "triton"), ("bert-a", "tupe-a"))),
 )
 def test_every_attention_agrees_with_the_reference(attention, positions, length):
     """192 and 64 leave half a tile, where some kernels have given NaN."""
@@ -257,7 +257,7 @@ def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not(monkeypatch):
     before = torch.cuda.memory_allocated()
     torch.cuda.set_per_process_memory_fraction(memory / torch.cuda.mem_get_info()[1])
     try:
-        chosen = choose_micro_batches(*run).sequences
+        chosen = choose_micro_batches(*run[1:], model.execution, model=model).sequences
         assert 1 < chosen < 128 and pass_fits(chosen, *run) and not pass_fits(2 * chosen, *run)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -14,7 +14,6 @@ from pretrain.engine.micro_batches import (
     SHARE,
     MicroBatches,
     choose_micro_batches,
-    estimated_micro_batches,
     pass_fits,
 )
 from pretrain.engine.random_batches import RandomBatches
@@ -61,7 +60,7 @@ def chosen(monkeypatch):
         weights = {key: weight.clone() for key, weight in model.state_dict().items()}
         state = torch.get_rng_state()
         try:
-            return choose_micro_batches(model, settings, config, ALONE, **before)
+            return choose_micro_batches(settings, config, ALONE, PLAIN, model=model, **before)
         finally:
             assert torch.equal(torch.get_rng_state(), state)
             assert all(parameter.grad is None for parameter in model.parameters())
@@ -125,7 +124,7 @@ def test_a_pass_leaves_room_for_a_margin_and_the_optimizer(monkeypatch, name, wo
 def test_a_gpu_gets_no_more_tokens_than_it_can_use():
     settings, config = case("--batch.global_sequences", "32768")
     ranks = Ranks(0, 1, "cuda", Gpu(1e12, HALF, 2**40))
-    found = estimated_micro_batches(settings, config, ranks, PLAIN)
+    found = choose_micro_batches(settings, config, ranks, PLAIN)
     assert found == MicroBatches(2048, per_step=16)  # 65,536 tokens of rows of 32
 
 
@@ -134,18 +133,14 @@ def test_a_row_that_does_not_fit_is_refused_with_what_to_do(chosen):
         chosen(0)
 
 
-def test_rows_that_share_a_draw_of_layer_drop_stay_together(chosen):
-    words = ("--layer_drop.schedule", "progressive", "--layer_drop.draw_per")
-    assert chosen(24, *words, "4").sequences == 6
-
-
 def test_a_cpu_takes_its_share_without_a_trial_where_it_fits(monkeypatch):
     settings, config = case()
     model = LimitedModel(settings.model)  # a pass would fail
-    assert choose_micro_batches(model, settings, config, ALONE).sequences == 24
+    run = (settings, config, ALONE, PLAIN)
+    assert choose_micro_batches(*run, model=model).sequences == 24
     needed = needed_bytes(settings, config, 1, PLAIN, 3)
     monkeypatch.setattr(micro_batches, "free_memory_bytes", lambda: int(needed / SHARE) + 1)
-    found = choose_micro_batches(model, settings, config, ALONE)
+    found = choose_micro_batches(*run, model=model)
     assert found == MicroBatches(3, per_step=8)
 
 
@@ -153,7 +148,7 @@ def test_a_number_that_is_given_or_of_before_a_resume_is_taken_without_a_trial(c
     assert chosen(0, "--batch.micro_sequences", "3") == MicroBatches(3, per_step=8)
     assert chosen(24, before=6) == MicroBatches(6, per_step=4)
     assert LimitedModel.tried == ()
-    other_ranks = estimated_micro_batches(*case(), ALONE, PLAIN, before=7)
+    other_ranks = choose_micro_batches(*case(), ALONE, PLAIN, before=7)
     assert other_ranks.sequences == 24
 
 
@@ -186,11 +181,3 @@ def test_the_estimate_is_within_a_third_of_what_autograd_keeps(attention, words)
     assert loss.isfinite()
     found = needed_bytes(settings, config, 1, execution, 8) - rank_bytes(settings, config, 1)
     assert found == pytest.approx(sum(storages.values()), rel=1 / 3)
-
-
-def test_ranks_take_what_fits_on_all_of_them(chosen, monkeypatch):
-    monkeypatch.setattr(micro_batches, "from_all_ranks", lambda number, ranks: [number, 3])
-    assert chosen(7) == MicroBatches(3, per_step=8)
-    monkeypatch.setattr(micro_batches, "from_all_ranks", lambda number, ranks: [number, 0])
-    with pytest.raises(ConfigError, match="does not fit"):
-        chosen(7)

@@ -15,7 +15,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine import optimizers
-from pretrain.engine.launch import checked_settings
+from pretrain.engine.launch import checked_ds_config
 from pretrain.engine.optimizers import (
     OPTIMIZERS,
     build_optimizer,
@@ -354,7 +354,7 @@ def test_an_optimizer_that_is_added_works_with_every_shipped_json(
     # Its first steps are ten times the rate, whatever the gradients: half precision turns signs.
     words = ("--optimizer.kind", "rmsprop", "--learning_rate.peak", "0.001")
     settings = case.case_settings(*words, "--engine.ds_config", name)
-    checked_settings(settings, ranks)
+    checked_ds_config(settings, ranks)
     model = case.build_model(settings)
     rmsprop = build_optimizer(model, settings.optimizer, "cpu")
 

@@ -11,7 +11,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine import zero_choice
 from pretrain.engine.footprint import rank_bytes
-from pretrain.engine.launch import checked_settings
+from pretrain.engine.launch import checked_ds_config
 from pretrain.engine.zero_choice import automatic_stage, device_bytes, with_fitted_buckets
 from tests.pretrain.engine import training_case as case
 
@@ -92,11 +92,11 @@ def test_one_rank_muon_and_fp16_have_no_choice(on_gpus, monkeypatch):
 def test_ranks_on_a_cpu_take_it_too_and_a_resumed_run_keeps_its_stage(tmp_path):
     settings, ranks = case.case_settings(), ranks_of(2, "cpu")
     assert settings.engine.ds_config == "auto"
-    _, new = checked_settings(settings, ranks)
+    new = checked_ds_config(settings, ranks)
     assert new["zero_optimization"] == {"stage": 0}
     (tmp_path / "ds_config.json").write_text(json.dumps(stage_config(1)))
     before = zero_stage_before(tmp_path)
-    _, resumed = checked_settings(settings, ranks, stage_before=before)
+    resumed = checked_ds_config(settings, ranks, stage_before=before)
     assert resumed["zero_optimization"]["stage"] == before == 1
     assert zero_stage_before(tmp_path / "nowhere") is None
 

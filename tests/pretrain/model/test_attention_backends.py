@@ -13,7 +13,7 @@ from pretrain.model.torch_attention import AttentionInputs
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
 BATCH, HEADS, LENGTH, HEAD_WIDTH = 3, 2, 24, 16
-HERE = ["eager", "sdpa", "folded"]
+HERE = ["eager", "sdpa"]
 if obstacle_to_cpu_kernels() is None:
     HERE.append("fused")
 # Rounding of the scores and weights to each type, averaged over rows of 24. The position terms are
@@ -80,8 +80,6 @@ def relative_error(found, expected):
 @pytest.mark.parametrize("name", [*HERE, "triton"])
 def test_a_backend_is_attention_written_out(name, positions, projection_bias, lengths, dtype):
     encoding = encoding_of(positions, position_projection_bias=projection_bias)
-    if name == "folded" and not encoding.is_foldable:
-        pytest.skip("refused by plan_execution")
     if name == "triton" and dtype is not torch.float32:
         pytest.skip("the kernels themselves: test_triton_attention.py")
     if name == "fused" and dtype not in KERNEL_TYPES:
@@ -95,7 +93,7 @@ def test_a_backend_is_attention_written_out(name, positions, projection_bias, le
         encoding.double()
 
     def found(leaf):
-        terms = encoding.terms(LENGTH, device="cpu", folded=name == "folded")
+        terms = encoding.terms(LENGTH, device="cpu")
         attend = ATTENTION_BACKENDS[name]
         return attend(AttentionInputs(leaf, terms, scale, lengths_B=lengths))
 
@@ -123,14 +121,12 @@ def test_the_gradient_of_a_shared_bias_is_fp32_whatever_the_queries_are(name):
     """A sum over twelve layers in bf16 would be three times as far off."""
     encoding = encoding_of("tupe-a")
     qkv = queries_keys_values(torch.bfloat16)
-    terms = encoding.terms(LENGTH, device="cpu", folded=name == "folded")
-    shared = [tensor for tensor in (terms.bias_NSS, *(terms.folded or ())) if tensor is not None]
-    for tensor in shared:
-        tensor.retain_grad()
+    terms = encoding.terms(LENGTH, device="cpu")
+    terms.bias_NSS.retain_grad()
     attend = ATTENTION_BACKENDS[name]
     outputs = [attend(AttentionInputs(qkv, terms, 0.1)).float() for _ in range(3)]
     torch.stack(outputs).square().sum().backward()
-    assert shared and all(tensor.grad.dtype is torch.float32 for tensor in shared)
+    assert terms.bias_NSS.grad.dtype is torch.float32
 
 
 def test_the_layers_read_one_cast_of_the_bias_and_their_gradients_of_it_are_not_rounded(
@@ -163,37 +159,3 @@ def test_attention_dropout_keeps_the_mean(name):
     without = attend(inputs._replace(dropout=0.0))
     # 400 draws of a sum of 24 terms with as much variance as mean square: 5 standard errors
     torch.testing.assert_close(mean, without, rtol=0, atol=0.3)
-
-
-@pytest.mark.parametrize("theta", [-200.0, -1.0, 0.0, 1.0, 60.0])
-def test_folding_holds_for_any_theta_2(theta):
-    encoding = encoding_of("tupe-a")
-    qkv = queries_keys_values(torch.float32)
-    folded = encoding.folded_bias(LENGTH)._replace(to_cls_N=torch.full((HEADS,), theta))
-    bias = encoding.attention_bias(LENGTH).clone()
-    bias[:, 1:, 0] = theta
-    bias[:, 0, :] = 0.0
-    outputs = [
-        ATTENTION_BACKENDS[name](AttentionInputs(qkv, terms, encoding.score_scale))
-        for name, terms in (
-            ("folded", PositionTerms(folded=folded)),
-            ("eager", PositionTerms(bias_NSS=bias)),
-        )
-    ]
-    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)  # fp32, and a quotient of sums
-
-
-def test_theta_1_has_no_influence_so_folding_leaves_it_out():
-    encoding = encoding_of("tupe-a")
-    row = len(encoding.projected.position_embeddings.weight) - 2
-    qkv = queries_keys_values(torch.float32)
-
-    def folded():
-        terms = encoding.terms(LENGTH, device="cpu", folded=True)
-        inputs = AttentionInputs(qkv, terms, encoding.score_scale)
-        return ATTENTION_BACKENDS["folded"](inputs)
-
-    before = folded()
-    with torch.no_grad():
-        encoding.projected.position_embeddings.weight[row] += 1.0
-    assert torch.equal(folded(), before)

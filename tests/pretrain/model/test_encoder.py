@@ -356,3 +356,21 @@ def test_the_residual_sum_does_not_round_the_scale(dtype):
     found = block._sum(torch.zeros_like(branch_BSD, dtype=dtype), branch_BSD, 12 / 11)
     expected = (branch_BSD.double() * 12 / 11).to(dtype)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
+def test_no_norm_sums_the_gradients_of_its_weights_in_bf16():
+    """That of the head reads bf16 under autocast."""
+    torch.manual_seed(0)
+    model = MaskedLanguageModel(model_settings("--model.num_layers", "3"))
+    norms = {name: module for name, module in model.named_modules() if name.endswith("norm")}
+    norms.pop("encoder.positions.projected.norm")  # of fp32 weights
+    assert len(norms) == 3 * 2 + 3
+    for name, norm in norms.items():
+        input_MD, upstream_MD = torch.randn(2, 2048, 32).bfloat16()
+        with torch.autocast("cpu", torch.bfloat16):
+            norm(input_MD).backward(upstream_MD)
+        expected_D = upstream_MD.double().sum(0)
+        # fp32 sums of 2048 numbers
+        torch.testing.assert_close(
+            norm.bias.grad.double(), expected_D, rtol=1e-4, atol=1e-4, msg=name
+        )

@@ -11,7 +11,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import LayerDropSettings, as_json, flat, stored_settings
 from pretrain.distributed.ranks import Ranks
-from pretrain.engine.launch import checked_settings
+from pretrain.engine.launch import checked_ds_config
 from pretrain.model.encoder import Encoder
 from pretrain.schedules.layer_drop import (
     branch_scales,
@@ -260,7 +260,7 @@ def test_draws_by_sequence_that_drop_no_sequence_are_refused():
     with pytest.raises(
         ConfigError, match="drops no sequence of micro-batches of 1, even at a keep"
     ):
-        checked_settings(load_settings("tiny_cpu", words), Ranks(0, 1, "cpu"))
+        checked_ds_config(load_settings("tiny_cpu", words), Ranks(0, 1, "cpu"))
 
 
 def test_a_uniform_profile_keeps_as_many_blocks_as_the_linear_one():

@@ -1,7 +1,7 @@
 """`python -m pretrain` with a fault in the training steps of one rank, for the tests.
 
 The environment variable FAULT is WHAT:RANK:STEP. WHAT is raise, or hang (for 8 seconds, in C code
-that keeps the interpreter's lock).
+that keeps the interpreter's lock). Or it is memory:RANK:BYTES, which this rank has left.
 """
 
 import ctypes
@@ -9,11 +9,16 @@ import os
 import sys
 
 from pretrain import __main__ as pretrain
+from pretrain.engine import micro_batches
 from pretrain.engine.engine import Engine
 from pretrain.train import trainer
 
 
 def install(what, rank, step):
+    if what == "memory":
+        left = {int(rank): int(step)}
+        micro_batches.free_bytes = lambda ranks: left.get(ranks.rank, 1 << 40)
+        return
     train_step, steps = Engine.train_step, iter(range(1, 1 << 30))
 
     def faulty_step(engine, *arguments):
