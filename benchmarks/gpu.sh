@@ -74,7 +74,7 @@ pytest=("$python" -m pytest -q --tb=short -p no:cacheprovider)
 tests=(-n5 --dist worksteal tests/pretrain/engine/test_gpu.py tests/tupelo/test_loaded_encoder.py)
 first=(-m gpu -n4 tests/pretrain/engine/test_gpu.py -k 'follow_the_formula and 64-dtype or never_waits')
 precisions=(fp32 bf16 fp16 bf16-fused fp16-fused)
-variants=(bert-a tupe-r hugging-face drop bf16-stream dropout drop-dropout sdpa)
+variants=(bert-a tupe-r hugging-face drop dropout drop-dropout sdpa)
 if [[ $dry ]]; then
   export CUDA_VISIBLE_DEVICES='' TRITON_INTERPRET=1 OMP_NUM_THREADS=1
   shape=2,64,32,4 quarter=$shape steps=32 losses=3 deadline=600 vocabulary=1024 tests[0]=--collect-only

@@ -46,16 +46,6 @@ def refuse_to_start(folder: Path) -> None:
         )
 
 
-def refuse_to_resume_nothing(folder: Path) -> None:
-    """Refuse to resume where there is no run.
-
-    Raises:
-        ConfigError: the folder holds none.
-    """
-    if not (folder / RUN_FILE).exists():
-        raise ConfigError(f"{folder} holds no run to resume; start it without --resume")
-
-
 def finished(folder: Path) -> Finished | None:
     """Return the end of the run in a folder; None: it is not finished.
 

@@ -1,9 +1,9 @@
 """Show where the time of a training step goes: by phase, by operator, and as a trace.
 
-    tupelo profile RECIPE                       ten steps on this machine
-    tupelo profile RECIPE --steps 50 --full-depth
+    tupelo profile RECIPE                       five steps on this machine
+    tupelo profile RECIPE --steps 20 --full-depth
 
-Any setting can be changed; --steps is the number of timed steps. Blocks are skipped as often as at
+Any setting can be changed; --steps is the number of traced steps. Blocks are skipped as often as at
 the end of the run. Sequences are real where the shards exist, else random, at the same cost.
 """
 
@@ -15,7 +15,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings, read_settings
 from pretrain.distributed.processes import is_launched
 
-TIMED_STEPS = 10
+TRACED_STEPS = 5
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -26,7 +26,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Time and trace the steps, print two tables, and write them and the trace."""
+    """Trace the steps, print a table, and write the trace."""
     count = take_count(arguments)
     if not is_launched():  # wrong settings are refused before torch is imported
         read_settings(arguments)
@@ -41,12 +41,12 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def take_count(arguments: argparse.Namespace) -> int:
-    """Return the number of timed steps, and take it from the settings of the run.
+    """Return the number of traced steps, and take it from the settings of the run.
 
     Raises:
         ConfigError: it is not a positive number.
     """
-    given = str(vars(arguments).pop("steps", TIMED_STEPS))
+    given = str(vars(arguments).pop("steps", TRACED_STEPS))
     if not given.isdecimal() or int(given) == 0:
-        raise ConfigError(f"--steps {given} must be a number of steps to time, at least 1")
+        raise ConfigError(f"--steps {given} must be a number of steps to trace, at least 1")
     return int(given)

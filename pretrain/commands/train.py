@@ -30,7 +30,6 @@ from pretrain.launching.launch_plan import (
     LaunchPlan,
     add_launch_options,
     plan_launch,
-    refuse_wrong_on,
 )
 from pretrain.launching.preparation import prepare_data
 from pretrain.train.request import Beginning, RunRequest, folder_of
@@ -109,13 +108,14 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
-    if arguments.show_settings and not arguments.dry_run:
-        raise ConfigError("--show-settings belongs to --dry-run; run.json of a run holds them")
-    refuse_wrong_on(arguments)
-    seconds = arguments.measure
-    if seconds is not None and not arguments.dry_run:
-        raise ConfigError("--measure belongs to --dry-run; a run logs its own speed")
-    if seconds is not None and arguments.on is not None:
+    on, seconds = arguments.on, arguments.measure
+    given = {"--show-settings": arguments.show_settings or None, "--on": on, "--measure": seconds}
+    for option, value in given.items():
+        if value is not None and not arguments.dry_run:
+            raise ConfigError(f"{option} belongs to --dry-run; leave it out")
+    if on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
+        raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
+    if seconds is not None and on is not None:
         raise ConfigError("--measure takes steps here, and --on is for other GPUs; leave out one")
     if seconds is not None and not 0 < seconds < math.inf:
         raise ConfigError(f"--measure {seconds:g}: give a number above 0, such as 60")

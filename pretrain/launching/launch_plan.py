@@ -113,14 +113,6 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def refuse_wrong_on(arguments: argparse.Namespace) -> None:
-    """Refuse, by a `ConfigError`, --on without --dry-run or beside these options."""
-    if arguments.on is not None and not arguments.dry_run:
-        raise ConfigError("--on belongs to --dry-run; --gpus and --hostfile choose what trains")
-    if arguments.on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
-        raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
-
-
 def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
     """Plan a start on these GPUs: one process for one GPU or for the CPU, else the launcher.
 

@@ -8,7 +8,6 @@ them meets the anomaly again when it is resumed.
 """
 
 import json
-import math
 import sys
 import time
 from collections import Counter
@@ -34,10 +33,6 @@ from pretrain.stability.history import StepHistory
 MOST_REWINDS = 3  # to one checkpoint: then the sequences are not the cause
 MOST_NAMED = 16  # sequences in a message
 
-NOTHING_TO_READ = {
-    name: 0.0 for name in ("step", "loss", "bad_losses", "bad_gradients", "overflows", "loss_scale")
-}
-
 
 class Rewind(Exception):
     """Ends the loop over the steps on all ranks, to restart it at the newest checkpoint."""
@@ -62,7 +57,7 @@ class StabilityMonitor:
         """
         self.settings, self.engine, self.shards = settings, engine, shards
         self.ranks, self.saver, self.run_folder = engine.ranks, saver, run_folder
-        self.history = StepHistory(self.ranks.device)
+        self.history = StepHistory(engine)
         self.detector = AnomalyDetector(settings.trouble, smallest_scale=engine.smallest_loss_scale)
         self.left_out: set[int] = set()  # steps without whose sequences the run trains
         self._rewinds: Counter[int] = Counter()  # by the step of their checkpoint
@@ -78,24 +73,8 @@ class StabilityMonitor:
         """Return whether the run needs a checkpoint before its first step."""
         return "rewind" in (self.settings.trouble.on_not_finite, self.settings.trouble.on_spike)
 
-    def numbers(self, *, all_steps: bool = False) -> dict[str, float]:
-        """Return this rank's numbers of the next unread step, to be summed over the ranks."""
-        stats = self.history.next_read(all_steps=all_steps)
-        if stats is None:
-            return dict(NOTHING_TO_READ)
-        bad = sum(not math.isfinite(loss) for loss in stats.losses)
-        overflows = self.engine.scales_loss and stats.skipped
-        return {
-            "step": float(stats.step),
-            "loss": 0.0 if bad else sum(stats.losses) / len(stats.losses),
-            "bad_losses": float(bad),
-            "bad_gradients": float(not overflows and not stats.has_finite_gradient),
-            "overflows": float(overflows),
-            "loss_scale": stats.loss_scale,
-        }
-
     def check_step(self, sums: Mapping[str, float]) -> None:
-        """Check the sums of `numbers` over the ranks.
+        """Check the sums of `StepHistory.next_read` over the ranks.
 
         Raises:
             Rewind: the run continues from its newest checkpoint.

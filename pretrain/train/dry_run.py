@@ -45,12 +45,13 @@ MEASURES = "--dry-run --measure 60 measures it"
 Rows = list[tuple[str, str]]  # of the description
 
 
-class Measured(NamedTuple):
-    """What was measured of a run."""
+class Found(NamedTuple):
+    """What was measured, or estimated, of a run."""
 
     micro_batches: MicroBatches
     seconds_per_step: float
     rows: Rows
+    why: str = ""  # an estimate is what it is; empty: it was measured
 
 
 def measured_dry_run(request: RunRequest | None, seconds: float, *, show_settings: bool) -> bool:
@@ -76,7 +77,7 @@ def measured_dry_run(request: RunRequest | None, seconds: float, *, show_setting
             ("seconds per step", f"{per_step:.4g}"),
             *steps.rows(metrics),
         ]
-        found = Measured(steps.engine.micro_batches, per_step, rows)
+        found = Found(steps.engine.micro_batches, per_step, rows)
         return on_first_rank(
             ranks, lambda: dry_run(asked, ranks, found, show_settings=show_settings)
         )
@@ -85,7 +86,7 @@ def measured_dry_run(request: RunRequest | None, seconds: float, *, show_setting
 
 
 def dry_run(
-    request: RunRequest, ranks: Ranks, found: Measured | None = None, *, show_settings: bool
+    request: RunRequest, ranks: Ranks, found: Found | None = None, *, show_settings: bool
 ) -> bool:
     """Print what a run would be, and return whether it can start, or resume, on a fit machine.
 
@@ -107,25 +108,20 @@ def dry_run(
             return True
     if show_settings:
         print(as_json(settings))
-    rate, rows = None, [] if found is None else found.rows
-    if "machine" not in refused:
-        rate = _peak_of(ranks, compute_type(ds_config))
-        division = found.micro_batches if found else None
-        if division is None:
-            division, rows = _estimated(request, ds_config, ranks)
-        settings, ds_config = division.of(settings), division.filled_in(ds_config)
+    if found is None and "machine" not in refused:
+        found = _estimated(request, ds_config, ranks)
+    if found is not None:
+        settings = found.micro_batches.of(settings)
+        ds_config = found.micro_batches.filled_in(ds_config)
         check_sequence_draws(settings, ranks.world_size)
     steps = settings.steps if settings.hours is None else None
-    if found is not None and settings.hours is not None:
+    if found is not None and not found.why and settings.hours is not None:
         steps = max(1, int(settings.hours * SECONDS_PER_HOUR / found.seconds_per_step))
     print(describe_run(settings, ds_config, ranks.world_size, steps))
     shards = None if "data" in refused else existing_shards(settings)
+    rows = [] if found is None else found.rows
     rows += _disk_rows(settings, shards, steps, request.folder)
-    if found is not None and steps is not None:
-        rows += _time_rows(settings, ranks, steps * found.seconds_per_step)
-    else:
-        rows += _estimated_time_rows(settings, ranks, rate)
-    print(f"\n{_in_columns(rows)}")
+    print(f"\n{_in_columns([*rows, *_time_rows(settings, ranks, found)])}")
     for subject, obstacle in refused.items():
         cannot = "this machine cannot execute it" if subject == "machine" else "it cannot start"
         print(f"{cannot}: {obstacle}")
@@ -163,17 +159,24 @@ def describe_run(
     return f"{table}\n\n{_in_columns(rows)}"
 
 
-def _estimated(
-    request: RunRequest, ds_config: dict[str, Any], ranks: Ranks
-) -> tuple[MicroBatches, Rows]:
-    """Return the division of a step, and the memory that it takes."""
+def _estimated(request: RunRequest, ds_config: dict[str, Any], ranks: Ranks) -> Found:
+    """Estimate memory, from the formula of footprint.py, and time, from mean FLOPs and the rate."""
     settings = request.settings
     execution = plan_execution(settings, machine_of(ds_config, ranks))
     before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
-    found = choose_micro_batches(settings, ds_config, ranks, execution, before=before)
-    needed = needed_bytes(settings, ds_config, ranks.world_size, execution, found.sequences)
+    division = choose_micro_batches(settings, ds_config, ranks, execution, before=before)
+    needed = needed_bytes(settings, ds_config, ranks.world_size, execution, division.sequences)
     memory = f"about {size(needed)} of {size(free_bytes(ranks))} free"
-    return found, [("memory per rank", memory)]
+    rate = _peak_of(ranks, compute_type(ds_config)).flops_per_second
+    progress = Progress(division.of(settings), ranks.world_size)
+    reachable = ASSUMED_UTILISATION * rate * ranks.world_size
+    per_pass = max(progress.mean_pass_flops() / reachable, LEAST_SECONDS_PER_PASS)
+    seconds = progress.micro_batches_per_step * per_pass
+    why = (
+        f"at {ASSUMED_UTILISATION:.0%} of the rate of matrix products, {rate / 1e9:,.0f} GFLOP/s; "
+        f"may be wrong by a factor of 2; {MEASURES}"
+    )
+    return Found(division, seconds, [("memory per rank", memory)], why)
 
 
 def _disk_rows(
@@ -208,34 +211,24 @@ def _peak_of(ranks: Ranks, dtype: torch.dtype) -> PeakFlops:
     return PeakFlops(gpu.flops_per_second, "of the datasheet")
 
 
-def _estimated_time_rows(settings: RunSettings, ranks: Ranks, rate: PeakFlops | None) -> Rows:
-    """Return time and cost of a run, from its mean FLOPs and the rate of a rank's device.
-
-    None: this machine cannot execute it.
-    """
-    if settings.hours is not None:
-        return _time_rows(settings, ranks, settings.hours * SECONDS_PER_HOUR)
-    if rate is None:
-        return [("time", "not known here; --on GPUS estimates it for others")]
-    progress = Progress(settings, ranks.world_size)
-    reachable = ASSUMED_UTILISATION * rate.flops_per_second * ranks.world_size
-    per_pass = max(progress.mean_pass_flops() / reachable, LEAST_SECONDS_PER_PASS)
-    seconds = settings.steps * progress.micro_batches_per_step * per_pass
-    why = (
-        f"at {ASSUMED_UTILISATION:.0%} of the rate of matrix products, "
-        f"{rate.flops_per_second / 1e9:,.0f} GFLOP/s; may be wrong by a factor of 2; {MEASURES}"
-    )
-    return [*_time_rows(settings, ranks, seconds, "about "), ("estimated", why)]
-
-
-def _time_rows(settings: RunSettings, ranks: Ranks, seconds: float, about: str = "") -> Rows:
+def _time_rows(settings: RunSettings, ranks: Ranks, found: Found | None) -> Rows:
     """Return time and cost of a run: GPU hours, or hours of a machine without one."""
-    time = f"{settings.hours:g} h" if settings.hours else amount(seconds, "training_seconds")
-    hours = seconds / SECONDS_PER_HOUR
+    hours, about, rows = settings.hours, "", []
+    if hours is None:
+        if found is None:
+            return [("time", "not known here; --on GPUS estimates it for others")]
+        hours = settings.steps * found.seconds_per_step / SECONDS_PER_HOUR
+        if found.why:
+            about, rows = "about ", [("estimated", found.why)]
+    time = (
+        f"{settings.hours:g} h"
+        if settings.hours
+        else amount(SECONDS_PER_HOUR * hours, "training_seconds")
+    )
     cost = f"{hours:.3g} hours of this machine"
     if ranks.device == "cuda":
         cost = f"{hours * ranks.world_size:.3g} GPU hours"
-    return [("time", f"{about}{time}, without evaluation and checkpoints"), ("cost", cost)]
+    return [("time", f"{about}{time}, without evaluation and checkpoints"), ("cost", cost), *rows]
 
 
 def _in_columns(rows: Sequence[tuple[str, str]]) -> str:

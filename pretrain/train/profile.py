@@ -1,11 +1,9 @@
-"""The profile of a training step: time by phase, operators, and a trace, by torch.profiler."""
+"""The profile of training steps: phases, operators, and a trace, by torch.profiler."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from tabulate import tabulate
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as traced
 
@@ -16,17 +14,17 @@ from pretrain.schedules.run_thetas import last_theta
 from pretrain.train.measured_steps import MeasuredSteps
 
 TRACE_FILE = "trace.json.gz"
-WARM_UP_STEPS, TRACED_STEPS, LISTED = 3, 3, 15
+WARM_UP_STEPS, LISTED = 3, 20
 
 
 def profile(
     read: Callable[[], RunSettings], count: int, *, full_depth: bool, to: Path | None
 ) -> None:
-    """Time and trace the steps, print two tables, and write the trace.
+    """Trace steps, print the table of torch.profiler, and write the trace.
 
     Args:
         read: reads recipe and command line; called on the first rank.
-        count: of timed steps.
+        count: of traced steps.
         full_depth: whether every block runs in every step.
         to: folder of the trace; None: profiles/NAME.
 
@@ -39,38 +37,22 @@ def profile(
         folder = on_first_rank(ranks, lambda: _made(to or Path("profiles") / settings.name))
         steps = MeasuredSteps(settings, ranks, (lambda _: 1.0) if full_depth else last_theta)
         steps.metrics(WARM_UP_STEPS)
-        metrics = steps.metrics(count)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints when it starts and stops
         on_gpu = ranks.device == "cuda"
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-        # Tracing slows steps down: these are others than the timed ones.
         with traced(activities=activities) as profiler:
-            for _ in range(TRACED_STEPS):
+            for _ in range(count):
                 steps.take_one()
         if ranks.is_first:
             profiler.export_chrome_trace(str(folder / TRACE_FILE))
             print(f"{settings.name}: {count} steps of {steps.source}, {ranks.world_size} rank(s)")
-            print(describe(metrics, steps.progress.tokens_per_step, steps.rows(metrics)))
-            order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+            print(steps.engine.describe())
+            order = f"{'cuda' if on_gpu else 'cpu'}_time_total"
             averages = profiler.key_averages()
-            print(f"\n{averages.table(sort_by=order, row_limit=LISTED, max_name_column_width=40)}")
+            print(averages.table(sort_by=order, row_limit=LISTED, max_name_column_width=40))
             print(f"trace: {folder / TRACE_FILE}; open it in https://ui.perfetto.dev")
     finally:
         stop_ranks()
-
-
-def describe(metrics: dict[str, Any], tokens_per_step: int, rows: list[tuple[str, str]]) -> str:
-    """Return the metrics of steps as a table of phases, and these rows."""
-    milliseconds = 1000 * tokens_per_step / metrics["tokens_per_second"]
-    shares = {**metrics["time_shares"], "all": 1.0}
-    phases = [(name, f"{each * milliseconds:.2f}", f"{each:.1%}") for name, each in shares.items()]
-    table = tabulate(
-        phases,
-        headers=("phase", "ms a step", "share"),
-        colalign=("left", "right", "right"),
-        disable_numparse=True,
-    )
-    return f"{table}\n\n{tabulate(rows, tablefmt='plain', disable_numparse=True)}"
 
 
 def _made(folder: Path) -> Path:

@@ -8,12 +8,7 @@ from typing import Literal, NamedTuple
 
 from pretrain.checkpoint.changes import refuse_other_settings
 from pretrain.checkpoint.lengthening import How
-from pretrain.checkpoint.starting import (
-    RUN_FILE,
-    finished,
-    refuse_to_resume_nothing,
-    refuse_to_start,
-)
+from pretrain.checkpoint.starting import RUN_FILE, finished, refuse_to_start
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 
@@ -50,7 +45,10 @@ class RunRequest(NamedTuple):
             ConfigError: a new run finds something in it, a resumed run finds no run.
         """
         if self.beginning != "start":
-            refuse_to_resume_nothing(self.folder)
+            if not (self.folder / RUN_FILE).exists():
+                raise ConfigError(
+                    f"{self.folder} holds no run to resume; start it without --resume"
+                )
             return
         if self.lengthen is not None:
             raise ConfigError(

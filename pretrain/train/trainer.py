@@ -128,7 +128,7 @@ class Trainer:
                 self._take_step(plan, batches)
             display.advance()
             asked = {"stop": float(self.interruption.cause is not None)}
-            self._handle(self.all_reduce.start({**asked, **self.monitor.numbers()}))
+            self._handle(self.all_reduce.start({**asked, **self.monitor.history.next_read()}))
             if any(self._due(plan.step)) or horizon.is_due(plan.step) or self._stops:
                 self._read_the_clock(display)
                 self._do_what_is_due(plan, display)
@@ -164,7 +164,7 @@ class Trainer:
         """Handle the numbers of all steps so far, before a checkpoint or result is written."""
         self._handle(self.all_reduce.finish())
         while self.monitor.history.has_unread:
-            self.all_reduce.start(self.monitor.numbers(all_steps=True))
+            self.all_reduce.start(self.monitor.history.next_read(all_steps=True))
             self._handle(self.all_reduce.finish())
 
     def _rewind(self) -> None:

@@ -4,9 +4,7 @@ A run is one frozen `RunSettings`; recipe.py reads it from a recipe and the comm
 and precision are in the DeepSpeed JSON that `engine.ds_config` names.
 """
 
-from pretrain.config.settings.checkpoint import CheckpointSettings, EvaluationSettings
 from pretrain.config.settings.data import DataSettings
-from pretrain.config.settings.engine import EngineSettings
 from pretrain.config.settings.layer_drop import LayerDropSettings, with_default_gamma
 from pretrain.config.settings.model import (
     DEFAULT_OBJECTIVE,
@@ -15,15 +13,18 @@ from pretrain.config.settings.model import (
     EncodingSettings,
     ModelSettings,
 )
-from pretrain.config.settings.optimizer import (
-    BatchSettings,
-    LearningRateSettings,
-    OptimizerSettings,
-)
 from pretrain.config.settings.run import RunSettings, sections
-from pretrain.config.settings.safety import TroubleSettings
 from pretrain.config.settings.section import Section
 from pretrain.config.settings.stored import as_json, explain, flat, stored_settings
+from pretrain.config.settings.training import (
+    BatchSettings,
+    CheckpointSettings,
+    EngineSettings,
+    EvaluationSettings,
+    LearningRateSettings,
+    OptimizerSettings,
+    TroubleSettings,
+)
 
 __all__ = [
     "BatchSettings",

@@ -6,9 +6,7 @@ from pydantic import BaseModel, Field, PositiveInt, field_validator, model_valid
 
 from data_prep.files.quoting import quoted
 from pretrain.config.errors import lookup
-from pretrain.config.settings.checkpoint import CheckpointSettings, EvaluationSettings
 from pretrain.config.settings.data import DataSettings
-from pretrain.config.settings.engine import EngineSettings
 from pretrain.config.settings.layer_drop import LayerDropSettings
 from pretrain.config.settings.model import (
     DEFAULT_OBJECTIVE,
@@ -16,13 +14,16 @@ from pretrain.config.settings.model import (
     ElectraSettings,
     ModelSettings,
 )
-from pretrain.config.settings.optimizer import (
+from pretrain.config.settings.section import Section, is_changed
+from pretrain.config.settings.training import (
     BatchSettings,
+    CheckpointSettings,
+    EngineSettings,
+    EvaluationSettings,
     LearningRateSettings,
     OptimizerSettings,
+    TroubleSettings,
 )
-from pretrain.config.settings.safety import TroubleSettings
-from pretrain.config.settings.section import Section, is_changed
 
 LONGEST_NAME = 200  # of a run, and so of its folder
 

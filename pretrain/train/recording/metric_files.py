@@ -29,7 +29,7 @@ class MetricFile:
             self.settle()
         except OSError as error:
             if is_first:
-                warn_of_waiting(self.file, error)
+                warn_of_full(self.file, error, "its lines are kept in memory until it can")
 
     def settle(self) -> None:
         """Write what is kept in memory.
@@ -81,10 +81,7 @@ def flat_numbers(record: dict[str, Any]) -> dict[str, Any]:
     return numbers
 
 
-def warn_of_waiting(file: Path, error: OSError) -> None:
-    """Report a file that cannot be written now."""
-    print(
-        f"\nwarning: {file} cannot be written ({error.strerror or error}); what belongs there is "
-        "kept in memory until it can",
-        file=sys.stderr,
-    )
+def warn_of_full(file: Path, error: OSError, then: str) -> None:
+    """Report a file that cannot be written now, and what that means."""
+    reason = error.strerror or error
+    print(f"\nwarning: {file} cannot be written ({reason}); {then}", file=sys.stderr)

@@ -1,24 +1,20 @@
 """The TensorBoard files of a run, curves and a table of the settings; a full disk stops nothing."""
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
 from pretrain.config.settings import RunSettings, flat
-from pretrain.train.recording.metric_files import warn_of_waiting
-
-Write = Callable[[SummaryWriter], None]
+from pretrain.train.recording.metric_files import warn_of_full
 
 
 class Curves:
-    """The TensorBoard files of a launch; what could not be written comes with the next point."""
+    """The TensorBoard files of a launch; points that cannot be written are in metrics.jsonl."""
 
     def __init__(self, folder: Path, settings: RunSettings) -> None:
         """Prepare; `restart` begins the first file."""
         self._folder, self._settings = folder, settings
-        self._waiting: list[Write] = []
         self._writer: SummaryWriter | None = None
         _silence_writers()
 
@@ -26,31 +22,24 @@ class Curves:
         """Begin a file whose points replace those after `step` in older ones."""
         self.close()
         self._writer, self._first_step = None, step + 1
-        values = flat(self._settings.model_dump(mode="json"))
-        rows = ["| setting | value |", "|---|---|", *(f"| {n} | {v} |" for n, v in values.items())]
-        self._waiting = [lambda writer: writer.add_text("settings", "\n".join(rows), step)]
 
     def show(self, step: int, scalars: dict[str, float]) -> None:
-        """Add the points of a step, and what could not be written before."""
-
-        def write(writer: SummaryWriter) -> None:
-            for name, value in scalars.items():
-                writer.add_scalar(name, value, step)
-
-        self._waiting.append(write)
+        """Add the points of a step."""
         try:
             if self._writer is None:
                 self._writer = SummaryWriter(str(self._folder), purge_step=self._first_step)
-            for waiting in self._waiting:
-                waiting(self._writer)
+                values = flat(self._settings.model_dump(mode="json"))
+                rows = (f"| {name} | {value} |" for name, value in values.items())
+                table = "\n".join(["| setting | value |", "|---|---|", *rows])
+                self._writer.add_text("settings", table, step)
+            for name, value in scalars.items():
+                self._writer.add_scalar(name, value, step)
             self._writer.flush()
+            self._first_step = step + 1
         except OSError as error:
             if self._writer is not None:
-                warn_of_waiting(self._folder / "events.*", error)
+                warn_of_full(self._folder / "events.*", error, "points are left out until it can")
             self._writer = None  # what it had buffered is lost
-            return
-        self._waiting.clear()
-        self._first_step = step + 1
 
     def close(self) -> None:
         """Close the file; everything in it has been flushed."""

@@ -6,7 +6,6 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.checkpoint.resume import Resumption, plan_resumption
-from pretrain.checkpoint.starting import refuse_to_resume_nothing, refuse_to_start
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import as_json
@@ -115,7 +114,9 @@ def test_a_longer_run_frees_no_other_setting(run, words, message):
         resume(run, *words, lengthen="stretch")
 
 
-def test_lengthening_belongs_to_a_resume(tmp_path):
+def test_a_resume_needs_a_run_and_lengthening_a_resume(tmp_path):
+    with pytest.raises(ConfigError, match="holds no run to resume; start it without --resume"):
+        RunRequest(load_settings("tiny_cpu"), tmp_path, "resume").check_folder()
     with pytest.raises(ConfigError, match="--lengthen belongs to --resume"):
         RunRequest(load_settings("tiny_cpu"), tmp_path, "start", "stretch").check_folder()
 
@@ -155,13 +156,6 @@ def test_a_damaged_run_folder_is_named(run, name, text):
     (run / name).write_text(text)
     with pytest.raises(ConfigError, match=f"{name} is damaged: .*; restore it from a copy"):
         resume(run)
-
-
-def test_a_folder_without_a_run_cannot_be_resumed_and_one_with_a_run_not_started(run, tmp_path):
-    with pytest.raises(ConfigError, match="holds no run to resume; start it without --resume"):
-        refuse_to_resume_nothing(tmp_path / "empty")
-    with pytest.raises(ConfigError, match="already holds a run; continue it with --resume"):
-        refuse_to_start(run)
 
 
 LONGER = f"was planned for {load_settings('tiny_cpu').steps} steps; to continue it to 900"

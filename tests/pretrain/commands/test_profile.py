@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 from argparse import Namespace
 
 import pytest
@@ -27,7 +26,7 @@ def profiled(command, folder, *words, **launcher):
 @pytest.fixture(scope="module")
 def whole(command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("profile") / "new" / "folder"
-    return folder, profiled(command, folder, "--steps", 4)
+    return folder, profiled(command, folder, "--steps", 3)
 
 
 def test_the_trace_can_be_read_and_names_our_phases(whole):
@@ -36,30 +35,18 @@ def test_the_trace_can_be_read_and_names_our_phases(whole):
         spans = [event.get("name") for event in json.load(file)["traceEvents"]]
     for name in PHASES:
         assert f"phase/{name}" in spans
-    assert spans.count("phase/forward") >= 3 * 2  # steps x micro-batches
+    assert spans.count("phase/forward") == 3 * 2  # steps x micro-batches
     assert any(name.startswith("aten::") for name in spans if name)
-    assert f"{folder / 'trace.json.gz'}; open it in https://ui.perfetto.dev" in output
-
-
-def test_phases_add_up_and_the_costliest_operators_are_listed(whole):
-    _, output = whole
-    assert "tiny_cpu: 4 steps of random ids, 1 rank(s)" in output
-    for text in ("tokens/s", "model FLOPs utilisation", "measured at the start", "peak memory"):
-        assert text in output
-    rows = re.findall(r"^(\w+) +([\d.]+) +([\d.]+)%$", output, re.MULTILINE)
-    milliseconds = {name: float(number) for name, number, _ in rows}
-    assert list(milliseconds) == [*PHASES, "other", "all"]
-    total = milliseconds.pop("all")
-    assert sum(milliseconds.values()) == pytest.approx(total, abs=0.05)  # rounded to 0.01
-    tokens = float(re.search(r"tokens/s +([\d,]+)", output)[1].replace(",", ""))
-    assert tokens == pytest.approx(1000 * 8 * 32 / total, rel=0.01)
+    assert "tiny_cpu: 3 steps of random ids, 1 rank(s)" in output
+    assert all(f"phase/{name}" in output for name in ("forward", "backward"))
     assert output.count("aten::") > 5
+    assert f"{folder / 'trace.json.gz'}; open it in https://ui.perfetto.dev" in output
 
 
 def test_real_rows_are_used_where_there_are_shards(command, tmp_path, shards):
     # more steps than the run itself has
-    words = ("--data.shards", shards, "--steps", 30, "--full-depth", *DROPS)
-    assert f"30 steps of sequences of {shards}" in profiled(command, tmp_path, *words)
+    words = ("--data.shards", shards, "--steps", 21, "--full-depth", *DROPS)
+    assert f"21 steps of sequences of {shards}" in profiled(command, tmp_path, *words)
 
 
 @pytest.mark.parametrize(
@@ -81,4 +68,4 @@ def test_steps_that_are_no_number_are_refused_and_the_run_keeps_its_own():
             take_count(Namespace(steps=given))
     arguments = Namespace(recipe="tiny_cpu", steps="7")
     assert take_count(arguments) == 7 and arguments == Namespace(recipe="tiny_cpu")
-    assert take_count(arguments) == 10
+    assert take_count(arguments) == 5

@@ -4,7 +4,6 @@ Run: -m gpu.
 """
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -91,10 +90,9 @@ def test_the_device_waits_for_a_slow_loader_and_its_phases_fit_into_the_time():
     assert sum(spent.values()) < seconds
 
 
-def test_a_profile_lists_kernels_and_device_memory(command, tmp_path):
+def test_a_profile_lists_kernels(command, tmp_path):
     output = profiled(command, tmp_path, "--optimizer.kind", "torch")
     assert "Self CUDA" in output
-    assert 0 < float(re.search(r"peak memory +([\d.]+) MiB", output)[1]) < 2**10
 
 
 NO_SYNCHRONISATION = """

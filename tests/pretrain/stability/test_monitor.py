@@ -37,7 +37,7 @@ def see_a_spike(monitor):
     for step in range(1, 61):
         losses = torch.full((1,), 9.0 if step == 60 else 1.0)
         monitor.history.add(step, StepResult(losses, None, skipped=False, loss_scale=1.0))
-        monitor.check_step(monitor.numbers())
+        monitor.check_step(monitor.history.next_read())
 
 
 def full_disk(*_):

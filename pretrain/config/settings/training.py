@@ -1,4 +1,4 @@
-"""Settings of the batch, the optimizer and the learning rate."""
+"""Settings of training: batch, optimizer, evaluation, checkpoints, faults, execution."""
 
 from typing import Annotated, Any, Literal
 
@@ -88,3 +88,67 @@ class LearningRateSettings(Section):
                     f"{'give it' if exponential else 'set it to none'}"
                 )
         return self
+
+
+class EvaluationSettings(Section):
+    """Held-out loss, always at full depth."""
+
+    every_steps: int = Field(1000, ge=1, description="steps between evaluations")
+    rows: int = Field(4096, ge=1, description="most held-out sequences to evaluate on")
+
+
+class CheckpointSettings(Section):
+    """When checkpoints are written, and which are kept."""
+
+    every_steps: int = Field(10_000, ge=1, description="steps between checkpoints")
+    keep_last: int | None = Field(
+        None, ge=1, description="number of newest checkpoints to keep; none: all"
+    )
+    pinned: tuple[PositiveInt, ...] = Field(
+        (),
+        description="steps whose checkpoint is always written and kept, such as 100000,300000",
+    )
+
+
+class TroubleSettings(Section):
+    """Response to NaN, infinity, fp16 overflows in a row, and loss spikes."""
+
+    on_not_finite: Literal["stop", "skip", "rewind"] = Field(
+        "stop",
+        description="at a NaN or infinite loss or gradient, or 20 fp16 overflows in a row: stop; "
+        "skip the update (20 in a row stop); or rewind to the newest checkpoint and leave out the "
+        "sequences of that step",
+    )
+    on_spike: Literal["record", "stop", "rewind"] = Field(
+        "record",
+        description="at a loss above twice the median of the last 100: record it, stop, or rewind",
+    )
+
+
+class EngineSettings(Section):
+    """How DeepSpeed and the machine execute it."""
+
+    ds_config: str = Field(
+        "auto",
+        description="DeepSpeed JSON: a path, or a name in ds_configs/; auto: bf16 where the "
+        "device has it, else fp16 on CUDA and fp32 on CPU; ZeRO-0 where model and optimizer fit "
+        "into half the memory, else ZeRO-1",
+    )
+    attention: Literal["auto", "eager", "fused", "sdpa", "triton"] = Field(
+        "auto", description="attention implementation, see docs/SPEED.md"
+    )
+    cpu_kernels: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="our C++ kernels for attention and loss on a CPU; auto: where a compiler can "
+        "build them (ten seconds, once)",
+    )
+    compile_blocks: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="torch.compile each block and the loss; auto: on CUDA at ZeRO stages 0 to 2, "
+        "if a trial at the start succeeds",
+    )
+    recompute_blocks: bool = Field(
+        False,
+        description="activation checkpointing: keep only the input of each block; a third more "
+        "time, a fraction of the memory",
+    )
