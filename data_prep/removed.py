@@ -30,6 +30,7 @@ REMOVED = {
     "trouble.hang_minutes": Removed("remove it: it is always 8 minutes"),
     "log_project": Removed("remove it: WANDB_PROJECT names the project of W&B"),
     "mlflow": Removed("remove it from loggers: docs/RUNNING.md says how MLflow gets the numbers"),
+    "muon": Removed("use torch; CONTRIBUTING.md says how an optimizer is added"),
     "checkpoint.keep_every": Removed("name the steps in checkpoint.pinned"),
     "checkpoint.background": Removed("remove it: training continues while a checkpoint is written"),
     "data.max_skipped": Removed("use data.damaged_files"),

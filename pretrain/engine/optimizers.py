@@ -3,7 +3,7 @@
 Adding one is a class and a line of OPTIMIZERS. Its state tensors have the shape of the parameter,
 are fp32, and lie in `optimizer.state[parameter]` by name; checkpoints store them by these names.
 From stage 1 on, ZeRO gives it flat parts of several weights: one whose update needs whole matrices
-or their norms (Muon, LAMB) names stage 0 alone.
+or their norms (as Muon's and LAMB's) names stage 0 alone.
 """
 
 import re
@@ -21,7 +21,6 @@ from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import OptimizerSettings, RunSettings
 from pretrain.distributed.deepspeed_library import fused_adam
 from pretrain.engine.bias_correction import without_bias_correction
-from pretrain.engine.muon import MuonWithAdamW
 from pretrain.engine.parameter_groups import parameter_groups
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.shapes import shapes_only
@@ -41,7 +40,7 @@ class OptimizerKind(ABC):
     takes_gradient_scale = False
 
     def obstacle(self, device: Device) -> str | None:
-        """Return why it does not work on such a device, or with this torch; or None."""
+        """Return why it does not work on such a device, or None."""
         del device
         return None
 
@@ -126,59 +125,10 @@ def _apex_adam() -> type:
     return found
 
 
-class Muon(OptimizerKind):
-    """Muon for the weights of the linear layers of the blocks, torch's AdamW for all others.
-
-    Embeddings, tables and projections of positions, norms, biases and the head are AdamW's: Muon is
-    made for the hidden matrices of a network (Jordan 2024). The projections of the positions lie
-    outside of the blocks and are used once for all of them.
-    """
-
-    zero_stages = (0,)
-    zero_obstacle = (
-        "stages 1 to 3 update a flat part of the weights on each rank, and Muon needs whole "
-        "matrices; use stage 0, as --engine.ds_config zero0_bf16_autocast does"
-    )
-    is_adamw = False
-    takes_gradient_scale = True
-
-    def obstacle(self, device: Device) -> str | None:
-        """Refuse a torch without Muon."""
-        if hasattr(torch.optim, "Muon"):
-            return None
-        return f"needs torch 2.9 or newer, this is {torch.__version__}; upgrade it, or use torch"
-
-    def state_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
-        """Return one momentum of the matrices of the blocks, two moments of the others."""
-        matrices = _block_matrices(model)
-        return {
-            name: ("momentum_buffer",) if name in matrices else MOMENTS
-            for name, _ in model.named_parameters()
-        }
-
-    def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-        """Build both as one optimizer."""
-        matrices = _block_matrices(model)
-        of_muon = {id(weight) for weight, _ in matrices.values()}
-        groups = parameter_groups(model, settings)
-        for group in groups:
-            group["params"] = [each for each in group["params"] if id(each) not in of_muon]
-        adamw = torch.optim.AdamW(groups, fused=True, **_adam_values(settings))
-        return MuonWithAdamW(list(matrices.values()), adamw, weight_decay=settings.weight_decay)
-
-    def set_updates(
-        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, updates: int
-    ) -> None:
-        """Set the number of updates of AdamW's parameters; Muon does not count."""
-        if "momentum_buffer" not in optimizer.state[parameter]:
-            super().set_updates(optimizer, parameter, updates)
-
-
 OPTIMIZERS: dict[str, OptimizerKind] = {
     "torch": TorchAdamW(),
     "deepspeed": FusedAdamW("deepspeed", fused_adam),
     "apex": FusedAdamW("apex", _apex_adam),
-    "muon": Muon(),
 }
 
 
@@ -246,15 +196,3 @@ def _kind_named(name: str) -> OptimizerKind:
 
 def _adam_values(settings: OptimizerSettings) -> dict[str, Any]:
     return {"lr": 0.0, "betas": settings.betas, "eps": settings.epsilon}
-
-
-def _block_matrices(model: nn.Module) -> dict[str, tuple[nn.Parameter, int]]:
-    """Return the weights of the blocks' linear layers, and how many projections each stacks."""
-    return {
-        f"{name}.weight": (
-            model.get_parameter(f"{name}.weight"),
-            3 if name.endswith("query_key_value") else 1,
-        )
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and "blocks" in name.split(".")
-    }

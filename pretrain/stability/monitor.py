@@ -159,8 +159,8 @@ class StabilityMonitor:
         if skips and not (self.engine.scales_loss or self.engine.refuses_not_finite_updates):
             raise ConfigError(
                 "trouble.on_not_finite=skip: this optimizer applies an update that is not finite; "
-                "choose optimizer.kind torch or muon with optimizer.max_gradient_norm, or a ZeRO "
-                "stage above 0, or stop or rewind instead"
+                "choose optimizer.kind torch with optimizer.max_gradient_norm, or a ZeRO stage "
+                "above 0, or stop or rewind instead"
             )
 
 

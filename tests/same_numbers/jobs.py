@@ -30,7 +30,7 @@ RUNS = {
     "stages": "--model.num_layers 4 --layer_drop.schedule stages --restarts_after 6",
     "reference": "--model.cls_reset reference --model.position_projection_bias true "
     "--optimizer.bias_correction false --optimizer.relative_rate 8",
-    "muon": "--optimizer.kind muon --data.masking words --learning_rate.schedule warmup_cosine",
+    "words": "--data.masking words --learning_rate.schedule warmup_cosine",
 }
 for positions, norm in itertools.product(POSITIONS, ("pre", "post")):
     RUNS[f"{positions}-{norm}"] = f"--model.positions {positions} --model.norm {norm}"

@@ -34,8 +34,7 @@ class OptimizerSettings(Section):
 
     kind: str = Field(
         "auto",
-        description="AdamW of torch, deepspeed or apex, or muon (start with 2 to 4 times AdamW's "
-        "learning rate); auto: torch, which needs no compiler",
+        description="AdamW of torch, deepspeed or apex; auto: torch, which needs no compiler",
     )
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="AdamW's beta1 and beta2")
     epsilon: float = Field(1e-6, gt=0, description="AdamW's epsilon")

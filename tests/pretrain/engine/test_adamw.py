@@ -18,13 +18,9 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed import deepspeed_library
 from pretrain.distributed.ranks import start_ranks
+from pretrain.engine.launch import check_machine
 from pretrain.engine.optimizer_state import num_updates
-from pretrain.engine.optimizers import (
-    OPTIMIZERS,
-    FusedAdamW,
-    build_optimizer,
-    checked_optimizer,
-)
+from pretrain.engine.optimizers import OPTIMIZERS, FusedAdamW, checked_optimizer
 from pretrain.engine.parameter_groups import parameter_groups
 from tests.forked_command import PYTHONPATH
 from tests.pretrain.engine import training_case as case
@@ -38,7 +34,7 @@ def test_auto_is_torchs_fused_adamw_whose_update_can_be_left_out(device):
     assert settings.optimizer.kind == "auto"
     kind = checked_optimizer(settings.optimizer, device, {})
     assert kind is OPTIMIZERS["torch"] and kind.takes_gradient_scale
-    optimizer = build_optimizer(case.build_model(settings), settings.optimizer, device)
+    optimizer = kind.build(case.build_model(settings), settings.optimizer)
     assert type(optimizer) is torch.optim.AdamW and optimizer.defaults["fused"]
 
 
@@ -66,10 +62,8 @@ def test_compilers_find_in_packages_of_pip_what_the_toolkit_lacks(tmp_path, monk
     [
         (OSError("CUDA_HOME environment variable is not set"), 0),
         (RuntimeError("Error building extension\n[1/3] nvcc -Werror\nadam.cu: error: no\n"), 2),
-        (RuntimeError("Error building extension\nnvcc fatal   : Unsupported architecture"), 1),
         (RuntimeError("Error building extension\nld: cannot find -lcudart: No such file"), 1),
         (RuntimeError("Error building extension\nsh: 1: c++: not found\nninja: stopped"), 1),
-        (subprocess.CalledProcessError(1, "nvcc"), 0),
         (ImportError("fused_adam.so: undefined symbol"), 0),
     ],
 )
@@ -83,7 +77,7 @@ def test_a_build_that_fails_is_one_line_with_the_way_out(monkeypatch, error, lin
     monkeypatch.setattr(fused_adam.FusedAdamBuilder, "load", load)
     settings = case.case_settings("--optimizer.kind", "deepspeed")
     with pytest.raises(ConfigError) as refused:
-        build_optimizer(case.build_model(settings), settings.optimizer, "cuda")
+        check_machine(settings, {}, "cuda")
     message = str(refused.value)
     assert message.startswith("optimizer.kind='deepspeed' cannot be built here: ")
     assert f"{type(error).__name__}: {str(error).splitlines()[line]}; use --optimizer" in message
@@ -242,7 +236,7 @@ def uncorrected_adamw(model, settings):
 
 def test_an_update_that_is_left_out_does_not_count_without_bias_correction():
     settings = case.case_settings("--optimizer.bias_correction", "false")
-    optimizer = build_optimizer(case.build_model(settings), settings.optimizer, "cpu")
+    optimizer = OPTIMIZERS["torch"].build(case.build_model(settings), settings.optimizer)
     weight = optimizer.param_groups[0]["params"][0]
     weight.grad = torch.ones_like(weight)
     optimizer.grad_scale = torch.ones(())
@@ -252,19 +246,11 @@ def test_an_update_that_is_left_out_does_not_count_without_bias_correction():
         assert num_updates(optimizer) == updates
 
 
-def test_bias_correction_cannot_be_left_out_where_there_is_no_switch():
-    settings = case.case_settings(
-        "--optimizer.kind", "muon", "--optimizer.bias_correction", "false"
-    ).optimizer
-    with pytest.raises(ConfigError, match="bias_correction=False is not available with .*'muon'"):
-        checked_optimizer(settings, "cpu", {})
-
-
 def test_only_optimizers_that_take_a_scale_guard_their_updates():
     guarded = {name for name, kind in OPTIMIZERS.items() if kind.takes_gradient_scale}
-    assert guarded == {"torch", "muon"}
+    assert guarded == {"torch"}
     settings = case.case_settings()
-    optimizer = build_optimizer(case.build_model(settings), settings.optimizer, "cpu")
+    optimizer = OPTIMIZERS["torch"].build(case.build_model(settings), settings.optimizer)
     weight = optimizer.param_groups[0]["params"][0]
     weight.grad, before = torch.full_like(weight, math.nan), weight.detach().clone()
     optimizer.param_groups[0]["lr"] = 0.1

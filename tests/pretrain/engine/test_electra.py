@@ -1,6 +1,5 @@
 """Replaced-token detection in the engine and in a run: stages, ranks, evaluation, resume."""
 
-import json
 import shutil
 
 import pytest
@@ -10,7 +9,6 @@ from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.batches import HeldOutBatches, Place
-from pretrain.engine.optimizers import OPTIMIZERS
 from pretrain.engine.parameter_groups import parameter_groups
 from pretrain.model.objectives.catalog import build_objective
 from tests.pretrain.conftest import lines
@@ -27,13 +25,12 @@ SCALES = ([1.25, 0.0, 2.0], [0.0, 1.5, 2.0])
 RUN = (*ELECTRA, *TUPE, *DROP, "--checkpoint.every_steps", "10", "--log_every_steps", "5")
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.ranks
-def test_every_zero_stage_is_the_plain_pytorch_loop_and_resumes(ranks, tmp_path):
+def test_every_zero_stage_is_the_plain_pytorch_loop_and_resumes(tmp_path):
     """Both networks, with blocks skipped for whole steps; the draws do not depend on the rank."""
     words = (*ELECTRA, "--model.positions", "tupe-r")
     plain = case.reference(case.case_settings(*words))
-    for name, found in run_case(ranks, tmp_path, FP32, *words).items():
+    for name, found in run_case(2, tmp_path, FP32, *words).items():
         # engines: 1e-6 relative, the sums run in another order
         assert found["losses"] == pytest.approx(plain.losses, rel=2e-6), name
         assert found["norms"] == pytest.approx(plain.norms, rel=1e-5), name
@@ -54,14 +51,6 @@ def test_tables_of_both_networks_have_their_own_rates():
         assert factors[f"{network}.positions.projected.position_embeddings.weight"] == 4
         assert factors[f"{network}.positions.relative.bucket_embeddings.weight"] == 16
         assert factors[f"{network}.blocks.0.feedforward.inner.weight"] == 1
-
-
-def test_muon_updates_the_blocks_of_both_networks():
-    names = OPTIMIZERS["muon"].state_names(case.build_model(case.case_settings(*ELECTRA)))
-    for network in ("encoder", "generator"):
-        assert names[f"{network}.blocks.0.attention.query_key_value.weight"] == ("momentum_buffer",)
-    for name in ("generator.projection.weight", "generator.head.dense.weight", "head.dense.weight"):
-        assert len(names[name]) == 2  # AdamW's moments
 
 
 @pytest.fixture(scope="module")
@@ -110,22 +99,6 @@ def test_two_ranks_evaluate_and_train_as_one(run, command, tmp_path):
         assert ours["parts"] == pytest.approx(theirs["parts"], rel=1e-2)  # of few replaced tokens
 
 
-def test_the_parts_are_curves(run):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    (folder,) = {file.parent for file in run.rglob("events.*")}
-    curves = EventAccumulator(str(folder))
-    curves.Reload()
-    for name, value in lines(run, "evals.jsonl")[-1]["parts"].items():
-        assert curves.Scalars(f"held_out/{name}")[-1].value == pytest.approx(value)
-    for line in lines(run, "metrics.jsonl"):
-        parts = line["parts"]  # means over steps of equally many predictions, as the loss is
-        total = parts["generator_loss"] + 50 * parts["discriminator_loss"]
-        assert line["loss"] == pytest.approx(total, rel=1e-5)
-    for name, value in parts.items():
-        assert curves.Scalars(f"train/{name}")[-1].value == pytest.approx(value)
-
-
 def test_frequencies_are_the_bias_of_the_generator(command, tmp_path):
     words = (*ELECTRA, "--model.output_bias", "frequencies", "--steps", "1")
     folder = command.train(tmp_path / "run", *words)
@@ -148,9 +121,3 @@ def test_another_generator_does_not_fit_and_the_same_one_does(run, command, tmp_
     assert "there and 1.0 here; give --electra.generator_width 0.5" in errors
     status, _, errors = command.run(command.words(*words))
     assert status == 0, errors
-
-
-def test_result_counts_the_parameters_of_both_networks(run):
-    weights = load_pretrained(run).weights
-    result = json.loads((run / "result.json").read_text())
-    assert result["parameters"] == sum(weight.numel() for weight in weights.values())

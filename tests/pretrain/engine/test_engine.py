@@ -11,8 +11,8 @@ from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.engine import Engine
+from pretrain.engine.launch import check_machine
 from pretrain.engine.micro_batches import MicroBatches
-from pretrain.engine.optimizers import build_optimizer
 from pretrain.engine.parameter_groups import parameter_groups
 from tests.forked_command import run_module
 from tests.pretrain.engine import training_case as case
@@ -90,13 +90,6 @@ def test_blocks_can_be_drawn_by_sequence_at_every_zero_stage(ranks, tmp_path):
         assert found[name]["resumed"] == found[name]["losses"][3:], name
 
 
-def test_without_layer_drop_in_the_case_something_would_be_missed():
-    """The case must contain a step in which some block rests, else it proves nothing."""
-    settings = case.case_settings()
-    skipped = [case.scales_of(settings, step, 0) for step in range(case.STEPS)]
-    assert any(0.0 in scales for scales in skipped[1:])
-
-
 def test_biases_and_norms_do_not_decay_unless_everything_does():
     settings = case.case_settings()
     model = case.build_model(settings)
@@ -123,7 +116,7 @@ def test_biases_and_norms_do_not_decay_unless_everything_does():
 def test_fused_adam_is_refused_on_a_cpu_and_where_it_is_not_installed(kind, device, message):
     settings = case.case_settings("--optimizer.kind", kind)
     with pytest.raises(ConfigError, match=f"optimizer.kind='{kind}'.*{message}"):
-        build_optimizer(case.build_model(settings), settings.optimizer, device)
+        check_machine(settings, {}, device)
 
 
 def test_an_fp16_overflow_skips_the_step_and_halves_the_scale(monkeypatch):

@@ -77,13 +77,11 @@ def test_the_smallest_gpu_that_gets_a_rank_decides(on_gpus):
     assert device_bytes(ranks_of(4, "cpu")) == host // 4 > 0
 
 
-def test_one_rank_muon_and_fp16_have_no_choice(on_gpus, monkeypatch):
+def test_one_rank_and_fp16_have_no_choice(on_gpus, monkeypatch):
     on_gpus(1, 1)
     settings = load_settings("tupe_r", ())
     assert automatic_stage(settings, ranks_of(2)) == 1
     assert automatic_stage(settings, ranks_of(1)) == 0
-    muon = load_settings("tupe_r", ("--optimizer.kind", "muon"))
-    assert automatic_stage(muon, ranks_of(2)) == 0
     monkeypatch.setattr(zero_choice, "computes_in_bf16", lambda device: False)
     on_gpus(80 * GIB, 80 * GIB)
     assert [automatic_stage(settings, ranks_of(count)) for count in (1, 2)] == [1, 1]
