@@ -126,21 +126,6 @@ def test_a_launch_that_keeps_fewer_makes_room_before_it_saves(tmp_path):
     assert steps(tmp_path) == [10]
 
 
-def test_a_launch_starts_although_an_old_checkpoint_cannot_be_removed(
-    tmp_path, monkeypatch, capsys
-):
-    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
-    for step in (5, 10):
-        saver.save(step, snapshot(), {})
-    saver.wait()
-    monkeypatch.setattr(writer, "remove", full_disk)
-    writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE, newest=10)
-    assert capsys.readouterr().err.strip() == (
-        "warning: an old checkpoint cannot be removed (no space left on the disk)"
-    )
-    assert steps(tmp_path) == [5, 10]
-
-
 def test_a_defect_in_the_background_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "write_part", lambda *_: 1 / 0)
     saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)

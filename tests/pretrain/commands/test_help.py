@@ -58,19 +58,6 @@ def test_help_of_a_recipe_that_does_not_exist_is_one_line():
         main(["train", "tupe_s", "--help"])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("sweep positionz", "there is no recipe 'positionz'; did you mean positions"),
-        ("train bert_a tupe_r --dry-run", "tupe_r belongs to no option"),
-    ],
-)
-def test_a_wrong_recipe_is_one_line_with_what_to_do(words, message):
-    with pytest.raises(ConfigError, match=message) as found:
-        main(words.split())
-    assert "\n" not in str(found.value)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_page_fits_80_columns_and_its_usage_is_short(page, command):
     text = page(command, "--help")

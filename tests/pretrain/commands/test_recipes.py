@@ -35,9 +35,3 @@ def test_the_example_is_a_recipe(tmp_path):
     assert settings.model == load_settings("tupe_r").model.model_copy(update=changed)
     assert settings.learning_rate.peak == 5e-4
     assert first_comment(file) == "Its first line, for lists."
-
-
-def test_a_file_without_a_comment_has_no_summary(tmp_path):
-    file = tmp_path / "plain.toml"
-    file.write_text('extends = "cpu"\n# later\n')
-    assert first_comment(file) == ""

@@ -210,18 +210,6 @@ def test_fill_mask_prints_the_five_best_words(command, whole):
     assert status == 1 and "has no [MASK]" in errors
 
 
-def test_a_dry_run_prints_and_writes_nothing(command, tmp_path):
-    words = command.words("--run-folder", tmp_path / "run", "--dry-run")
-    status, output, errors = command.run(words)
-    assert status == 0, errors
-    for text in ("2 layers x 32", "positions", "tokens per step", "256", "memory per rank"):
-        assert text in output
-    assert "cannot start" not in output and '"num_layers"' not in output
-    _, output, _ = command.run([*words, "--show-settings"])
-    assert '"num_layers": 2' in output
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path):
     words = command.words("--run-folder", tmp_path, "--steps", "3600000", "--dry-run")
     status, output, errors = command.run(words)
@@ -235,6 +223,7 @@ def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path):
     assert re.search(r"^time +about 10 h", output, re.MULTILINE)
     assert re.search(r"^cost +10 hours of this machine$", output, re.MULTILINE)
     assert "--dry-run --measure 60 measures it" in " ".join(output.split())
+    assert "memory per rank" in output and not list(tmp_path.iterdir())
 
 
 def test_a_dry_run_of_a_finished_run_needs_no_shards_and_says_so(command, whole):
@@ -257,16 +246,6 @@ def test_a_dry_run_reports_all_that_a_start_would_refuse(command, tmp_path):
     for line, text in zip(refused, texts, strict=True):
         assert text in line
     assert "tokens per step" in output  # it is described all the same
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has what is missing here")
-def test_a_dry_run_of_a_run_for_another_machine_succeeds_and_says_so(command, tmp_path):
-    fp16 = ("--engine.ds_config", "zero1_fp16", "--dry-run")
-    words = command.words("--run-folder", tmp_path / "run", *fp16)
-    status, output, errors = command.run(words)
-    assert status == 0, errors
-    assert "this machine cannot execute it: fp16 needs a CUDA device" in output
-    assert re.search(r"^time +not known here; --on GPUS", output, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -294,18 +273,4 @@ def test_what_cannot_train_is_refused_before_shards_are_built(command, tmp_path,
     assert status == 1
     assert message in errors and len(errors.strip().splitlines()) == 1
     assert "prepare" not in errors  # nothing was asked about shards yet
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--model.positions", "tupe"], "did you mean tupe-r"),
-        (["--data.sequence_length", "16"], "but data.sequence_length=16; make them equal"),
-    ],
-)
-def test_a_run_that_cannot_be_is_refused_in_one_line(command, tmp_path, words, message):
-    status, _, errors = command.run(command.words("--run-folder", tmp_path / "run", *words))
-    assert status == 1
-    assert message in errors and len(errors.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()

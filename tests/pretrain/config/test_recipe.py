@@ -27,12 +27,6 @@ def test_every_recipe_describes_a_run_that_can_be_built(recipe):
     fill_ds_config(config, settings, world_size=1)
 
 
-@pytest.mark.parametrize("recipe", ALL_RECIPES)
-def test_every_recipe_says_first_what_it_is(recipe):
-    first = ALL_RECIPES[recipe].read_text().splitlines()[0]
-    assert first.startswith("# ") and len(first) > 20
-
-
 def test_every_file_in_the_folder_of_recipes_is_a_recipe_or_a_sweep():
     listed = [*ALL_RECIPES.values(), *sweep_files().values()]
     assert sorted(RECIPES.rglob("*.toml")) == sorted(listed)
@@ -74,10 +68,6 @@ def test_a_preset_replaces_the_shape_of_the_recipe_below_it():
     assert model.feedforward_width == 3072 and model.vocabulary_size == 8192
 
 
-def test_no_preset_on_the_command_line_leaves_the_shape_of_the_recipe():
-    assert load_settings("tiny_cpu", ["--model.preset", "none"]) == load_settings("tiny_cpu")
-
-
 def test_the_feed_forward_width_of_a_run_follows_another_width_unless_it_is_its_own(tmp_path):
     shape = ("--model.width", "48", "--model.num_heads", "2")
     (tmp_path / "run.json").write_text(as_json(load_settings("tiny_cpu", shape)))
@@ -86,12 +76,6 @@ def test_the_feed_forward_width_of_a_run_follows_another_width_unless_it_is_its_
     assert settings_with(wider, {"model.width": 24}).model.feedforward_width == 4 * 24
     own = settings_with(wider, {"model.feedforward_width": 50})
     assert settings_with(own, {"model.width": 24}).model.feedforward_width == 50
-
-
-def test_written_settings_are_read_back_equal(tmp_path):
-    settings = load_settings("tupe_r_pld", ["--seed", "4", "--layer_drop.gamma", "0.25"])
-    (tmp_path / "run.json").write_text(as_json(settings))
-    assert load_settings(tmp_path) == settings
 
 
 EARLIER = {  # as version 0.2.0 wrote them: what was removed has its default
@@ -140,11 +124,8 @@ def test_corpus_is_a_short_name_for_data_corpus():
         (["--checkpoint.pinned", "0"], "checkpoint.pinned.0='0': input should be greater"),
         (["--model.num_layers", "six"], "model.num_layers='six': input should be a valid integer"),
         (["--model.norm", "sandwich"], "model.norm='sandwich': input should be 'pre' or 'post'"),
-        (["--batch.micro_sequences", "0"], "batch.micro_sequences='0': input should be greater"),
         (["--model.width", "33"], "width=33 cannot be split over model.num_heads=2"),
-        (["--steps", "0"], "steps='0': input should be greater than or equal to 1"),
         (["--data.sequence_length", "64"], "longer than model.max_sequence_length=32"),
-        (["--learning_rate.decay_rate", "0.9"], "decay_rate has no effect"),
         (["--learning_rate.schedule", "warmup_linear_decay_exp"], "decay_rate is missing"),
     ],
 )

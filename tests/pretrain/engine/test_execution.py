@@ -120,12 +120,6 @@ def test_a_kernel_for_cpus_that_computes_something_else_is_not_used(monkeypatch)
             build_model(load_settings("tiny_cpu", [f"--engine.{word}"]), {}, ALONE)
 
 
-def test_compiled_blocks_have_plain_attention_and_the_loss_is_fused(monkeypatch):
-    monkeypatch.setattr(execution, "obstacle_to_cpu_kernels", lambda: None)
-    planned = plan_execution(settings_of("--engine.compile_blocks", "on"), CPU)
-    assert planned.fuses_loss and planned.compiles_blocks and planned.attention == "eager"
-
-
 def test_blocks_are_compiled_on_cuda_unless_zero_takes_their_weights_away():
     assert plan_execution(settings_of(), HOPPER).compiles_blocks
     assert not plan_execution(settings_of(), CPU).compiles_blocks
@@ -159,22 +153,6 @@ def test_a_kernel_that_computes_something_else_is_found_out(monkeypatch, spoil, 
     found = disagreement_with_eager("sdpa", settings, length=32, device="cpu", dtype=torch.float32)
     assert found is not None
     assert re.search(complaint, found)
-
-
-def test_the_model_is_built_as_it_was_decided():
-    settings = load_settings(
-        "tiny_cpu",
-        ["--model.positions", "tupe-a", "--engine.attention", "sdpa"]
-        + ["--engine.recompute_blocks", "true", "--engine.cpu_kernels", "off"],
-    )
-    model = build_model(settings, {"torch_autocast": {}}, ALONE)
-    execution = model.execution
-    assert (execution.attention, execution.reason) == ("sdpa", "as set")
-    assert model.encoder.execution.recomputes_blocks
-    assert model.encoder.blocks[0].attention.attend is ATTENTION_BACKENDS["sdpa"]
-    assert execution.describe() == (
-        "attention sdpa (as set); blocks recomputed in the backward pass"
-    )
 
 
 @pytest.mark.parametrize(
@@ -236,10 +214,3 @@ def test_an_attention_that_fails_does_not_end_the_compilation_of_blocks(monkeypa
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     found = build_model(settings_of(), {}, Ranks(0, 1, "cuda")).execution
     assert (found.attention, found.compiles_blocks) == ("sdpa", True)
-
-
-def test_kernels_that_were_asked_for_and_fail_are_refused(monkeypatch):
-    monkeypatch.setattr(execution, "disagreement_with_eager", lambda *_, **__: "broken")
-    settings = settings_of("--engine.attention", "triton")
-    with pytest.raises(ConfigError, match="engine.attention='triton' does not work.*broken"):
-        execution._checked(plan_execution(settings, HOPPER), settings, HOPPER, ALONE)

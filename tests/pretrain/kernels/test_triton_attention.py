@@ -8,14 +8,10 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from pretrain.config.recipe import load_settings
 from pretrain.kernels import triton_attention as module
 from pretrain.kernels import triton_kernels
 from pretrain.kernels.triton_attention import triton_attention
 from pretrain.kernels.triton_tilings import tilings
-from pretrain.model.encoder import build_position_encoding
-from pretrain.model.position_encoding import PositionTerms
-from pretrain.model.torch_attention import AttentionInputs, eager
 from tests.pretrain.model.attention_reference import (
     BOUNDS,
     DEVICE,
@@ -78,28 +74,6 @@ def test_keys_beyond_the_length_of_a_sequence_are_not_seen(length, lengths):
     check(qkv, bias, counts(*lengths), d_o, BOUNDS[torch.float32])
 
 
-@pytest.mark.slow(INTERPRETED)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.usefixtures("architecture")
-def test_half_precision_sees_no_keys_beyond_the_length_either(dtype):
-    qkv, bias, d_o = example(100, head_width=64, dtype=dtype)
-    check(qkv, bias, counts(31, 97), d_o, BOUNDS[dtype])
-
-
-@pytest.mark.slow(INTERPRETED)
-def test_hidden_keys_change_no_bit_and_get_no_gradient():
-    qkv, bias, d_o = example(70)
-    lengths = counts(20, 50)
-    arguments = (bias, lengths, 0.2, d_o)
-    first = with_gradients(triton_attention, qkv, *arguments)
-    hidden = torch.arange(70, device=DEVICE) >= lengths[:, None]
-    qkv[:, :, 1][hidden], qkv[:, :, 2][hidden] = 7.0, -9.0
-    second = with_gradients(triton_attention, qkv, *arguments)
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
-    for gradient in first[2:4]:
-        assert not gradient.transpose(1, 2)[hidden].any()
-
-
 @pytest.mark.parametrize("head_width", mostly_slow([16, 32, 64, 128], INTERPRETED))
 def test_every_head_width_is_exact(head_width):
     qkv, bias, d_o = example(40, batch=1, head_width=head_width)
@@ -110,20 +84,6 @@ def test_every_head_width_is_exact(head_width):
 def test_without_a_bias_it_is_plain_attention(lengths):
     qkv, _, d_o = example(48)
     check(qkv, None, lengths and counts(*lengths), d_o, BOUNDS[torch.float32])
-
-
-@pytest.mark.slow(INTERPRETED)
-@pytest.mark.parametrize("bias_dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_a_bias_of_another_dtype_gets_its_gradient_in_that_dtype(bias_dtype):
-    qkv, bias, d_o = example(33, bias_dtype=bias_dtype)
-    arguments = (qkv, bias, None, 0.2, d_o)
-    *found, d_bias = with_gradients(triton_attention, *arguments)
-    *expected, exact_d_bias = exact(*arguments)
-    assert_close(found, expected, BOUNDS[torch.float32])
-    assert d_bias.dtype == bias_dtype
-    # Rounded once, at the end: half a unit in the last place of the dtype.
-    rounding = 2e-6 + torch.finfo(bias_dtype).eps / 2
-    assert torch.linalg.norm(d_bias.double() - exact_d_bias) <= rounding * exact_d_bias.norm()
 
 
 def test_inputs_may_lie_in_memory_in_any_way():
@@ -185,31 +145,6 @@ def test_a_bias_may_forbid_keys_with_minus_infinity():
     bias[0, :, :65] = float("-inf")  # whole tiles
     bias[1].fill_diagonal_(float("-inf"))
     check(qkv, bias, None, d_o, BOUNDS[torch.float32])
-
-
-@pytest.mark.parametrize("cls_reset", mostly_slow(["paper", "reference"], INTERPRETED))
-def test_a_tupe_bias_learns_what_it_learns_from_the_written_out_attention(cls_reset):
-    length = 40
-    words = ["--model.positions", "tupe-r", "--model.cls_reset", cls_reset]
-    words += ["--model.width", "32", "--model.num_heads", "2"]
-    model = load_settings("tiny_cpu", [*words, "--model.max_sequence_length", "64"]).model
-    torch.manual_seed(0)
-    encoding = build_position_encoding(model).to(DEVICE)
-    for parameter in encoding.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    qkv, _, d_o = example(length)
-    scale = encoding.score_scale
-    bias = encoding.attention_bias(length)
-    # Eq. 9: one number from [CLS] to all, one from all others to [CLS].
-    assert (bias[:, 0] == bias[:, 0, :1]).all() and (bias[:, 1:, 0] == bias[:, 1:2, 0]).all()
-    ours = triton_attention(qkv, bias, None, scale)
-    terms = PositionTerms(encoding.attention_bias(length))
-    theirs = eager(AttentionInputs(qkv, terms, scale))
-    parameters = list(encoding.parameters())
-    found = torch.autograd.grad(ours, parameters, d_o)
-    expected = torch.autograd.grad(theirs, parameters, d_o)
-    for one, other in zip((ours, *found), (theirs, *expected), strict=True):
-        assert torch.linalg.norm(one - other) <= BOUNDS[torch.float32] * torch.linalg.norm(other)
 
 
 def test_a_sequence_reads_the_bias_in_the_type_of_the_queries_and_its_gradient_is_fp32(monkeypatch):
@@ -365,23 +300,6 @@ def test_the_operators_keep_the_rules_of_torch_library(with_bias_and_lengths):
         torch.library.opcheck(module.attention_bias_gradient, arguments)
 
 
-def test_a_compiled_block_sees_one_node_and_computes_the_same():
-    def mixed(projected, raw_bias):
-        o = triton_attention(projected * 0.5, raw_bias.tanh(), None, 0.2)
-        return o.transpose(1, 2).flatten(2).sin()
-
-    generator = torch.Generator().manual_seed(0)
-    projected = torch.randn(2, 20, 3, 2, 16, generator=generator).to(DEVICE).requires_grad_()
-    raw_bias = torch.randn(2, 20, 20, generator=generator).to(DEVICE).requires_grad_()
-    compiled = torch.compile(mixed, backend="aot_eager", fullgraph=True)
-    results = []
-    for function in (mixed, compiled):
-        output = function(projected, raw_bias)
-        results.append((output, *torch.autograd.grad(output.sum(), (projected, raw_bias))))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
-
-
 def test_what_the_kernels_cannot_compute_is_refused(monkeypatch):
     qkv, bias, _ = example(20)
     with pytest.raises(ValueError, match=r"head width 8: .* \(16, 32, 64, 128\)"):
@@ -395,10 +313,3 @@ def test_what_the_kernels_cannot_compute_is_refused(monkeypatch):
     monkeypatch.setattr(triton_kernels, "interpreted", lambda: False)
     with pytest.raises(ValueError, match="tensors on cpu: .* TRITON_INTERPRET=1"):
         triton_attention(qkv.cpu(), bias.cpu(), None, 0.2)
-
-
-def test_fp32_has_tiles_of_its_own_and_unknown_gpus_those_that_fit():
-    assert tilings(64, torch.bfloat16, 89) == tilings(64, torch.float16, 80)
-    assert tilings(16, torch.bfloat16, 120) == tilings(64, torch.bfloat16, 80)
-    assert tilings(64, torch.bfloat16, 100) == tilings(64, torch.bfloat16, 90)
-    assert tilings(128, torch.float32, 80) == tilings(128, torch.float32, 90)

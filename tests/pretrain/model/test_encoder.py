@@ -142,28 +142,15 @@ def test_a_batch_in_which_nothing_is_predicted_has_no_loss():
     assert all(not parameter.grad.any() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("positions", ["bert-a", "tupe-r"])
-def test_recomputing_blocks_changes_no_gradient(positions):
-    settings = model_settings("--model.positions", positions)
+@pytest.mark.parametrize("dropout", ["0", "0.5"])
+def test_recomputing_blocks_changes_no_gradient(dropout):
+    settings = model_settings("--model.dropout", dropout, "--model.attention_dropout", dropout)
     ids, places = torch.randint(5, 1000, (2, 32)), torch.tensor([3, 40])
     gradients = []
     for recompute in (False, True):
         torch.manual_seed(0)
         model = MaskedLanguageModel(settings, ExecutionPlan(recomputes_blocks=recompute))
         model(ids, places, ids.view(-1)[places], [1.25, 1.5]).backward()
-        gradients.append([parameter.grad for parameter in model.parameters()])
-    assert all(torch.equal(kept, again) for kept, again in zip(*gradients, strict=True))
-
-
-def test_recomputed_blocks_drop_out_the_same_values_again():
-    words = ("--model.dropout", "0.5", "--model.attention_dropout", "0.5")
-    ids, places = torch.randint(5, 1000, (2, 32)), torch.tensor([3, 40])
-    gradients = []
-    for recompute in (False, True):
-        torch.manual_seed(0)
-        execution = ExecutionPlan(recomputes_blocks=recompute)
-        model = MaskedLanguageModel(model_settings(*words), execution)
-        model(ids, places, ids.view(-1)[places]).backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert all(torch.equal(kept, again) for kept, again in zip(*gradients, strict=True))
 
@@ -193,14 +180,6 @@ def test_a_skipped_block_is_the_identity_and_gets_no_gradient(norm):
     shallow = model.logits(ids, positions)
     model.encoder.blocks.insert(0, first)
     assert torch.equal(model.logits(ids, positions, [0.0, 1.0]), shallow)
-
-
-@pytest.mark.parametrize("scales", [[], [1.0], [1.0, 0.0, 1.0]])
-def test_other_scales_than_one_for_each_block_are_refused(scales):
-    encoder = Encoder(load_settings("tiny_cpu").model)  # of two blocks
-    ids = torch.zeros(1, 5, dtype=torch.int64)
-    with pytest.raises(ValueError, match=f"{len(scales)} branch_scales for 2 blocks"):
-        encoder(ids, branch_scales=scales)
 
 
 def test_both_branches_of_a_kept_block_are_scaled():
@@ -271,8 +250,8 @@ def test_counted_flops_are_those_of_pytorchs_flop_counter(positions, scales):
     assert ours == counter.get_total_flops()
 
 
-@pytest.mark.parametrize("scales", [None, [1.5, 0.0, 1.2], [1.1, 1.5, 0.0], [0.0, 0.0, 0.0]])
-@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "rope", "shaw"])
+@pytest.mark.parametrize("scales", [None, [1.5, 0.0, 1.2], [1.1, 1.5, 0.0]])
+@pytest.mark.parametrize("positions", ["tupe-r", "rope", "shaw"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_states_of_some_positions_are_those_of_all(norm, positions, scales, recompute):

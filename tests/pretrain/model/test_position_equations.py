@@ -12,7 +12,6 @@ from pretrain.config.settings import EncodingSettings
 from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.encoder import Encoder, build_position_encoding
-from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.position_baselines import alibi_slopes
 from pretrain.model.position_encoding import PositionSettings
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -168,38 +167,6 @@ def test_each_block_keeps_its_own_relative_keys_while_others_are_dropped():
         terms = encoder.positions.terms(LENGTH, device="cpu")._replace(relative_key_RH=keys)
         x = encoder.blocks[layer](x, terms, scales[layer])
     torch.testing.assert_close(encoder(ids, scales), encoder.final_norm(x), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("length", [1, 2, CLIP, CLIP + 1, 9])
-def test_a_shorter_row_has_the_relative_scores_of_the_longer_ones_corner(length):
-    encoding = encoding_for("shaw").double()
-    qkv = torch.randn(1, 9, 1, HEADS, HEAD_WIDTH, dtype=torch.float64).expand(-1, -1, 3, -1, -1)
-    outputs = []
-    for size in (length, 9):
-        terms = encoding.of_layer(encoding.terms(size, device="cpu"), 0, size)
-        inputs = AttentionInputs(qkv[:, :size], terms, 0.25)
-        lengths_B = torch.tensor([length], dtype=torch.int32)
-        outputs.append(ATTENTION_BACKENDS["eager"](inputs._replace(lengths_B=lengths_B)))
-    torch.testing.assert_close(outputs[0], outputs[1][:, :, :length], rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("recomputes", [False, True])
-@pytest.mark.parametrize("backend", ["eager", "sdpa"])
-def test_relative_keys_of_bf16_queries_have_gradients_in_fp32(backend, recomputes):
-    torch.manual_seed(0)
-    plan = ExecutionPlan(backend, recomputes_blocks=recomputes)
-    encoders = [Encoder(settings("shaw"), plan), Encoder(settings("shaw")).double()]
-    encoders[1].load_state_dict(encoders[0].state_dict())
-    ids = torch.randint(5, 1000, (4, 9))
-    upstream = torch.randn(4, 9, HEADS * HEAD_WIDTH)
-    for encoder, autocasts in zip(encoders, (True, False), strict=True):
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocasts):
-            output = encoder(ids)
-        (output * upstream.to(output.dtype)).sum().backward()
-    for found, exact in zip(*(encoder.positions.parameters() for encoder in encoders), strict=True):
-        assert found.grad.dtype is torch.float32
-        # bf16 has 8 bits, through three blocks
-        assert (found.grad.double() - exact.grad).norm() < 5e-2 * exact.grad.norm()
 
 
 @pytest.mark.parametrize(

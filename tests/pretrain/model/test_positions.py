@@ -91,20 +91,6 @@ def test_the_bias_is_that_of_a_double_loop_over_the_equations(positions, own):
     torch.testing.assert_close(encoding.attention_bias(LENGTH), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_bias_of_the_projections_is_added_to_the_terms_of_bert_ad():
-    with_bias = encoding_for("bert-ad", position_projection_bias=True)
-    without = encoding_for("bert-ad")
-    shared = {
-        name: tensor for name, tensor in with_bias.state_dict().items() if "y.bias" not in name
-    }
-    without.load_state_dict(shared)
-    projections = (with_bias.projected.query, with_bias.projected.key)
-    terms = zip(with_bias.query_key_terms(LENGTH), without.query_key_terms(LENGTH), strict=True)
-    for (more, less), projection in zip(terms, projections, strict=True):
-        bias = projection.bias.view(HEADS, 1, HEAD_WIDTH).expand(HEADS, LENGTH, HEAD_WIDTH)
-        torch.testing.assert_close(more - less, bias, rtol=1e-5, atol=1e-5)
-
-
 def test_bert_a_adds_row_s_of_the_table_to_position_s_and_has_no_bias():
     encoding = encoding_for("bert-a")
     words = torch.randn(2, LENGTH, WIDTH)
@@ -205,14 +191,6 @@ def queries_and_keys(length, width, dtype=torch.float32):
     return torch.randn(2, 2, HEADS, length, width, generator=torch.manual_seed(1)).to(dtype)
 
 
-def test_rope_rotates_every_pair_by_its_angle_in_a_double_loop():
-    q, k = queries_and_keys(LENGTH, HEAD_WIDTH)
-    for before, after in zip((q, k), rotated(q, k), strict=True):
-        expected = torch.stack([torch.stack([turned(head[s], s) for s in range(LENGTH)])
-                                for head in before.flatten(0, 1)])  # fmt: skip
-        torch.testing.assert_close(after.flatten(0, 1), expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("base", [10_000.0, 100.0])
 def test_rope_is_the_rotary_code_of_transformers(base):
     length, width = 300, 64
@@ -226,17 +204,6 @@ def test_rope_is_the_rotary_code_of_transformers(base):
     ours = rotated(q, k, width=HEADS * width, max_sequence_length=length, rotary_base=base)
     # Their angles are fp32: 300 x 2^-24
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-
-
-def test_a_rotary_score_depends_on_the_distance_alone():
-    vectors = torch.randn(2, HEADS, 1, HEAD_WIDTH, generator=torch.manual_seed(1))
-    q, k = (x.expand(1, HEADS, 32, HEAD_WIDTH) for x in vectors)
-    q, k = rotated(q, k)
-    scores = q @ k.transpose(-1, -2)
-    for distance in range(-31, 32):
-        diagonal = scores.diagonal(distance, -2, -1)
-        torch.testing.assert_close(diagonal, diagonal[..., :1].expand_as(diagonal))
-    assert scores[0, 0, 0].std() > 0.01  # and it does depend on it
 
 
 class WithoutDoubles(TorchDispatchMode):

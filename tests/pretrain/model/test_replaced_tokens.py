@@ -11,11 +11,9 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import ElectraSettings, ModelSettings
 from pretrain.model.cost import parameters_by_group, training_cost
-from pretrain.model.objectives import replaced_tokens
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.replaced_tokens import filled_in, generator_settings
 from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
-from pretrain.model.shapes import shapes_only
 
 ELECTRA = ("--objective", "replaced_token_detection", "--electra.generator_width", "0.5")
 STOCK = ("--model.positions", "bert-a", "--model.norm", "post")
@@ -175,42 +173,6 @@ def test_stock_electra_has_the_gradients_of_transformers_in_every_parameter():
             assert difference < 1e-4 * gradient.norm() + 1e-5, name
 
 
-def weighted(monkeypatch, generator, discriminator):
-    monkeypatch.setattr(replaced_tokens, "GENERATOR_WEIGHT", generator)
-    monkeypatch.setattr(replaced_tokens, "DISCRIMINATOR_WEIGHT", discriminator)
-
-
-def test_the_loss_is_that_of_a_double_loop():
-    model = built("--model.positions", "tupe-r").eval().double()
-    ids_BS, positions_M, labels_M = batch()
-    loss = model(ids_BS, positions_M, labels_M)
-    hidden_MD = model.generator(model.encoder.embed(ids_BS), positions_M)
-    table_VD = model.encoder.token_embeddings.weight
-    words_M = sampled_words(
-        model.generator.head, hidden_MD, table_VD, uniform_of_rows(ids_BS, positions_M)
-    )
-    masked, predictions, filled, original = 0.0, 0, ids_BS.clone(), ids_BS.clone()
-    for number, (place, label) in enumerate(
-        zip(positions_M.tolist(), labels_M.tolist(), strict=True)
-    ):
-        if label == IGNORED:
-            continue
-        log_shares_V = (
-            table_VD @ hidden_MD[number] + model.generator.head.output_bias.detach()
-        ).log_softmax(0)
-        masked, predictions = masked - float(log_shares_V[label]), predictions + 1
-        filled[place // 32, place % 32], original[place // 32, place % 32] = words_M[number], label
-    x_BSD, found = model.encoder(filled), 0.0
-    for row in range(3):
-        for column in range(32):
-            logit = float(model.head(x_BSD[row, column][None, None]).detach())
-            is_replaced = filled[row, column] != original[row, column]
-            chance = 1 / (1 + math.exp(-logit))
-            found -= math.log(chance if is_replaced else 1 - chance)
-    # The loss kernel of the generator computes in fp32.
-    assert loss.item() == pytest.approx(masked / predictions + 50 * found / 96, rel=1e-6)
-
-
 def test_words_are_drawn_as_often_as_the_softmax_says():
     model = built().eval()
     head, table_VD = model.generator.head, model.encoder.token_embeddings.weight[:12]
@@ -277,38 +239,6 @@ def test_other_masks_of_a_row_are_other_draws():
     other_BS[:, 31] = 4
     first_M, second_M = (uniform_of_rows(ids, positions_M) for ids in (ids_BS, other_BS))
     assert (first_M != second_M).all()
-
-
-def test_no_gradient_flows_through_what_is_drawn(monkeypatch):
-    weighted(monkeypatch, 0.0, 50.0)
-    model = built().train()
-    model(*batch()).backward()
-    own = [p for name, p in model.named_parameters() if name.startswith("generator.")]
-    assert own and all(p.grad.abs().max() < 1e-20 for p in own)
-    assert model.encoder.blocks[0].feedforward.inner.weight.grad.abs().max() > 1e-6
-
-
-def test_the_table_of_words_gets_the_gradients_of_both_networks(monkeypatch):
-    ids_BS, positions_M, labels_M = batch()
-    gradients = []
-    for weights in ((1.0, 0.0), (0.0, 50.0), (1.0, 50.0)):
-        weighted(monkeypatch, *weights)
-        model = built().eval()
-        model(ids_BS, positions_M, labels_M).backward()
-        gradients.append(model.encoder.token_embeddings.weight.grad)
-    assert all(gradient.abs().max() > 1e-4 for gradient in gradients)
-    torch.testing.assert_close(gradients[0] + gradients[1], gradients[2], rtol=1e-4, atol=1e-6)
-
-
-def test_the_generator_of_base_is_the_published_one():
-    settings = load_settings("bert_base", (ELECTRA[0], ELECTRA[1]))
-    shape = generator_settings(settings.model, settings.electra)
-    assert (shape.width, shape.num_heads, shape.num_layers) == (256, 4, 12)
-    assert shape.feedforward_width == 1024
-    with shapes_only():
-        model = build_objective(settings.model, settings.objective, settings.electra)
-    assert not any("position_embeddings" in name for name, _ in model.generator.named_parameters())
-    assert model.generator.projection.weight.shape == (256, 768)
 
 
 @pytest.mark.parametrize(

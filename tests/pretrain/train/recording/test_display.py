@@ -1,7 +1,5 @@
 """What a user sees of training: a bar in a terminal, lines in a log file."""
 
-import re
-
 import pytest
 
 from data_prep.files import progress_bar
@@ -26,15 +24,6 @@ def test_loss_and_speed_are_visible_at_80_columns(name, monkeypatch):
         frame = last_frame(terminal)
         assert len(frame) <= 80
         assert "| 123,456/200,000, loss 10.123, 1,234,568 tokens/s" in frame
-
-
-def test_the_time_left_is_visible_where_the_numbers_are_ordinary(monkeypatch):
-    terminal = Terminal(monkeypatch, 80)
-    with StepDisplay(load_settings("tupe_r_pld", ["--steps", "1600"]), 0, shown=True) as display:
-        display.advance()
-        display.show_metrics({**METRICS, "loss": 5.5, "tokens_per_second": 12345.0})
-        frame = last_frame(terminal)
-    assert re.search(r"\| 1/1,600, loss 5.500, 12,345 tokens/s, [\d:?]+ left$", frame)
 
 
 @pytest.fixture

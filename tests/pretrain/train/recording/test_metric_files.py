@@ -40,15 +40,6 @@ def test_lines_that_could_not_be_written_come_with_the_next(tmp_path, monkeypatc
     assert steps(tmp_path) == [1, 2, 3, 4]
 
 
-def test_the_first_line_may_meet_a_full_disk_too(tmp_path, monkeypatch):
-    file = MetricFile(tmp_path / "metrics.jsonl")
-    with monkeypatch.context() as patched:
-        patched.setattr(metric_files, "append_whole", refuse)
-        file.append(record(1))
-    file.append(record(2))
-    assert steps(tmp_path) == [1, 2]
-
-
 def test_lines_after_the_step_and_a_cut_one_are_removed_without_any_room(tmp_path, monkeypatch):
     file = MetricFile(tmp_path / "metrics.jsonl")
     for step in (5, 10, 15):

@@ -1,7 +1,5 @@
 """What a launch records about its code and surroundings, against git itself."""
 
-from importlib.metadata import version
-
 import pytest
 
 from pretrain.train.recording.provenance import RECORDED_VARIABLES, code, environment, num_hosts
@@ -38,12 +36,6 @@ def test_code_that_lies_in_the_checkout_of_something_else_has_no_commit(checkout
     installed = checkout / "environment" / "site-packages"
     installed.mkdir(parents=True)
     assert code(installed)["commit"].startswith("unknown: error: pathspec")
-
-
-def test_the_versions_are_those_that_are_installed():
-    found = environment()["versions"]
-    for name in ("torch", "deepspeed", "numpy", "tokenizers", "h5py"):
-        assert found[name] == version(name)
 
 
 @pytest.mark.parametrize(
