@@ -81,8 +81,8 @@ def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Devi
             "--engine.ds_config zero1_bf16_autocast"
         )
     # As the engine builds it, for a layer: an implementation may have to be compiled, or installed.
-    layer = nn.ModuleDict({"blocks": nn.Linear(1, 1)}).to(device)
-    checked_optimizer(settings.optimizer, device, ds_config).build(layer, settings.optimizer)
+    kind = checked_optimizer(settings.optimizer, device, ds_config)
+    kind.build(nn.Linear(1, 1), settings.optimizer)
     plan_execution(settings, this_machine(ds_config, device))
 
 

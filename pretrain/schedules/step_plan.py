@@ -40,11 +40,6 @@ class StepPlan:
     branch_scales: list[list[BranchScale]]  # of each micro-batch of a rank, one number per block
     seed: int  # of the run
 
-    @property
-    def first_micro_batch(self) -> int:
-        """Return the number of its first micro-batch among those of a rank, from 0."""
-        return finished_before(self.step) * len(self.branch_scales)
-
     def micro_batches(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, list[BranchScale]]]:
         """Return the next micro-batches of a rank, each with its branch scales."""
         scales = self.branch_scales

@@ -62,8 +62,3 @@ def test_a_measurement_that_cannot_be_is_refused_in_one_line(words, message):
     with pytest.raises(ConfigError, match=message) as refused:
         main(["train", "tiny_cpu", *words.split()])
     assert "\n" not in str(refused.value)
-
-
-def test_the_command_plan_says_what_took_its_place():
-    with pytest.raises(ConfigError, match="no command 'plan'; use tupelo train RECIPE --dry-run"):
-        main(["plan", "tiny_cpu"])
