@@ -5,7 +5,8 @@ Imports no torch: a command asks this before any other work.
 
 import math
 from pathlib import Path
-from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
@@ -16,11 +17,13 @@ RUN_FILE, RESULT_FILE = "run.json", "result.json"
 WRITTEN_BEFORE = ("lock", "tokenizer.json", "manifest.json", "ds_config.json", RUN_FILE)
 
 
-class Finished(NamedTuple):
-    """The end of a run."""
+class Finished(BaseModel):
+    """The end of a run, as result.json has it."""
+
+    model_config = ConfigDict(strict=True)
 
     step: int
-    held_out_loss: float
+    held_out_loss: float = math.nan
 
 
 def refuse_to_start(folder: Path) -> None:
@@ -55,8 +58,8 @@ def finished(folder: Path) -> Finished | None:
     file = folder / RESULT_FILE
     if not file.exists():
         return None
-    result = read_json_object(file, fix="remove it, and resume the run")
-    step, loss = result.get("step"), result.get("held_out_loss", math.nan)
-    if type(step) is not int or not isinstance(loss, int | float):
-        raise ConfigError(f"{file} is damaged; remove it, and resume the run")
-    return Finished(step, float(loss))
+    fix = "remove it, and resume the run"
+    try:
+        return Finished.model_validate(read_json_object(file, fix=fix))
+    except ValidationError:
+        raise ConfigError(f"{file} is damaged; {fix}") from None

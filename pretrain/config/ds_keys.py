@@ -26,7 +26,8 @@ class CheckedBlock(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
 
-SWITCH, TABLE, ANYTHING = (bool, False), (dict[str, Any], {}), (Any, None)
+SWITCH, ANYTHING = (bool, False), (Any, None)
+TABLE: tuple[Any, Any] = (dict[str, Any], {})
 PROFILER = (
     *("enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules"),
     *("detailed", "output_file"),

@@ -30,6 +30,7 @@ from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.profiling.hardware import Gpu
 
 VOLTA, AMPERE = (7, 0), (8, 0)
 
@@ -81,20 +82,20 @@ def build_model(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) 
     return build_objective(settings.model, settings.objective, settings.electra, execution)
 
 
-def this_machine(ds_config: dict[str, Any], device: Literal["cpu", "cuda"]) -> Machine:
-    """Return this machine, as runs with this DeepSpeed configuration use it."""
-    capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
+def this_machine(
+    ds_config: dict[str, Any], device: Literal["cpu", "cuda"], gpu: Gpu | None = None
+) -> Machine:
+    """Return this machine, as runs with this DeepSpeed configuration use it.
+
+    With another GPU, which a dry run is for: one with that GPU, and the packages of this.
+    """
+    capability = (0, 0)
+    if gpu is not None:
+        capability = AMPERE if torch.bfloat16 in gpu.types else VOLTA
+    elif device == "cuda":
+        capability = torch.cuda.get_device_capability()
     dtype, stage = compute_type(ds_config), zero_stage(ds_config)
     return Machine(device, dtype, stage, capability, autocasts(ds_config))
-
-
-def machine_of(ds_config: dict[str, Any], ranks: Ranks) -> Machine:
-    """Return this machine, or one with the GPUs that a dry run is for and the packages of this."""
-    if ranks.gpu is None:
-        return this_machine(ds_config, ranks.device)
-    dtype, stage = compute_type(ds_config), zero_stage(ds_config)
-    capability = AMPERE if torch.bfloat16 in ranks.gpu.types else VOLTA
-    return Machine("cuda", dtype, stage, capability, autocasts(ds_config))
 
 
 def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
@@ -103,7 +104,8 @@ def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
     Raises:
         ConfigError: what the settings ask for cannot work on such a machine.
     """
-    attention, reason, otherwise = settings.engine.attention, "as set", ""
+    attention: str = settings.engine.attention
+    reason, otherwise = "as set", ""
     if attention == "auto":
         attention, reason, otherwise = PREFERRED[machine.device]
     obstacle = _obstacle(attention, settings, machine)

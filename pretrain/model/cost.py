@@ -24,30 +24,6 @@ class NetworkCost:
     mapping_per_position: int  # of a block: all products after its attention
     positions_per_pass: int
 
-    def of_pass(
-        self,
-        *,
-        rows: float,
-        predictions: float,
-        kept: Sequence[float],
-        ranks: int,
-        by_rows: bool = False,
-    ) -> float:
-        """Return the FLOPs of one micro-batch of all ranks; arguments as of `TrainingCost`."""
-        network, length = self.network, self.sequence_length
-        outside = network.outside(network.model, rows=rows, length=length, predictions=predictions)
-        blocks = math.fsum(kept)
-        # Of the rows that reach the predictions through a block: by rows, through the last one.
-        last = kept[-1] if by_rows else 1 - math.prod(1 - probability for probability in kept)
-        wanted = predictions if network.predicts_words else rows * length
-        mapped = rows * length * (blocks - last) + wanted * last
-        return (
-            rows * blocks * self.attention_per_row
-            + mapped * self.mapping_per_position
-            + PASSES * 2 * outside
-            + ranks * self.positions_per_pass
-        )
-
 
 @dataclass(frozen=True)
 class TrainingCost:
@@ -78,22 +54,26 @@ class TrainingCost:
             ranks: each computes the position terms.
             by_rows: `kept` is the share of the rows on which each block runs.
         """
-        return math.fsum(
-            each.of_pass(
-                rows=rows,
-                predictions=predictions,
-                kept=self._of_blocks(kept, each),
-                ranks=ranks,
-                by_rows=by_rows,
+        found = []
+        for cost in self.networks:
+            network, length = cost.network, cost.sequence_length
+            outside = network.outside(
+                network.model, rows=rows, length=length, predictions=predictions
             )
-            for each in self.networks
-        )
-
-    @staticmethod
-    def _of_blocks(kept: Sequence[float], cost: NetworkCost) -> Sequence[float]:
-        """Return what applies to a network: one with other blocks has no layer drop."""
-        num_layers = cost.network.model.num_layers
-        return kept if len(kept) == num_layers else [1.0] * num_layers
+            layers = network.model.num_layers  # a network with other blocks has no layer drop
+            shares = kept if len(kept) == layers else [1.0] * layers
+            blocks = math.fsum(shares)
+            # Of the rows that reach the predictions through a block: by rows, through the last one.
+            last = shares[-1] if by_rows else 1 - math.prod(1 - share for share in shares)
+            wanted = predictions if network.predicts_words else rows * length
+            mapped = rows * length * (blocks - last) + wanted * last
+            found.append(
+                rows * blocks * cost.attention_per_row
+                + mapped * cost.mapping_per_position
+                + PASSES * 2 * outside
+                + ranks * cost.positions_per_pass
+            )
+        return math.fsum(found)
 
 
 def training_cost(

@@ -8,7 +8,7 @@ compiled where it has them. Rows of pre-training are full, so padding is no part
 
 import copy
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,34 +27,17 @@ DROPOUT_STEP = 1 / 256  # some kernels compare eight random bits with the probab
 SEQUENCES, SEED = 2, 0
 
 
-def disagreement_with_eager(
-    backend: str,
-    model: ModelSettings,
-    *,
-    length: int,
-    device: str,
-    dtype: torch.dtype,
-    autocasts: bool = False,
-    compiles: bool = False,
-) -> str | None:
+def disagreement_with_eager(backend: str, model: ModelSettings, **conditions: Any) -> str | None:
     """Return how output or gradients of a backend differ from the reference, or None.
 
     Arguments as in `errors_of`.
     """
     try:
-        found = errors_of(
-            backend,
-            model,
-            length=length,
-            device=device,
-            dtype=dtype,
-            autocasts=autocasts,
-            compiles=compiles,
-        )
+        found = errors_of(backend, model, **conditions)
     except Exception as error:  # of a compiler, a driver or a kernel
         return in_one_line(error)
     for name, distance in found.items():
-        if not distance <= BOUNDS[dtype]:  # NaN is not
+        if not distance <= BOUNDS[conditions["dtype"]]:  # NaN is not
             return f"its {name} differs from the reference by {distance:.1e}"
     return None
 
@@ -86,7 +69,6 @@ def errors_of(
     dtype: torch.dtype,
     autocasts: bool = False,
     compiles: bool = False,
-    reference: torch.dtype = torch.float32,
 ) -> dict[str, float]:
     """Return the relative errors of output and gradients of a backend against "eager".
 
@@ -100,7 +82,6 @@ def errors_of(
         dtype: of queries, keys and values.
         autocasts: run under autocast; else the weights of the positions have this dtype too.
         compiles: compile the attention, as blocks are.
-        reference: the type of queries, keys and values of "eager".
 
     Raises:
         ValueError: the backend drops another share of the weights than it should.
@@ -118,7 +99,7 @@ def errors_of(
             attend = _eager_with_drops_of(case, projected, model.attention_dropout)
             found = _results(case, projected, upstream_BSNH, model.attention_dropout)
         exact = _Case(attend, copy.deepcopy(encoding).float())
-        expected = _results(exact, projected.to(reference), upstream_BSNH, model.attention_dropout)
+        expected = _results(exact, projected.float(), upstream_BSNH, model.attention_dropout)
     return relative_errors(found, expected)
 
 

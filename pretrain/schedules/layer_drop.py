@@ -87,54 +87,38 @@ class SequenceDraw:
 BranchScale = float | SequenceDraw
 
 
-def _none(position: float, span: float, settings: LayerDropSettings) -> float:
-    del position, span, settings
-    return 1.0
-
-
-def _constant(position: float, span: float, settings: LayerDropSettings) -> float:
-    del position, span
-    return settings.theta_bar
-
-
-def _progressive(position: float, span: float, settings: LayerDropSettings) -> float:
-    left = math.exp(-_gamma(settings, span, GAMMA_TIMES_STEPS) * position)
-    return (1 - settings.theta_bar) * left + settings.theta_bar
-
-
-def _reverse(position: float, span: float, settings: LayerDropSettings) -> float:
-    left = math.exp(-_gamma(settings, span, REVERSE_GAMMA_TIMES_STEPS) * position)
-    return 1 - (1 - settings.theta_bar) * left
-
-
-def _linear_up(position: float, span: float, settings: LayerDropSettings) -> float:
-    return settings.theta_bar + (1 - settings.theta_bar) * min(1.0, position / span)
-
-
-def _linear_down(position: float, span: float, settings: LayerDropSettings) -> float:
-    return 1 - (1 - settings.theta_bar) * min(1.0, position / span)
-
-
-def _stages(position: float, span: float, settings: LayerDropSettings) -> float:
-    count = len(settings.stages)
-    return settings.stages[min(count - 1, int(count * position / span))]
-
-
-def _gamma(settings: LayerDropSettings, span: float, times_steps: float) -> float:
-    if settings.gamma == "auto":
-        return times_steps / span
-    return GAMMA_TIMES_STEPS / span if settings.gamma is None else settings.gamma
+def _left(
+    position: float, span: float, settings: LayerDropSettings, gamma_times_steps: float
+) -> float:
+    """Return how much of an exponential decay is left at a position."""
+    gamma = settings.gamma
+    if gamma is None:  # an old run in reverse, whose rule was that of progressive
+        gamma = GAMMA_TIMES_STEPS / span
+    return math.exp(-(gamma_times_steps / span if gamma == "auto" else gamma) * position)
 
 
 # theta as a function of the position and of the span, where the schedule ends.
 KEEP_RATIOS: dict[str, KeepRatio] = {
-    "none": _none,
-    "progressive": _progressive,  # the paper: full depth first
-    "constant": _constant,
-    "reverse": _reverse,  # the paper's curve upside down: depth grows
-    "linear_up": _linear_up,
-    "linear_down": _linear_down,
-    "stages": _stages,  # RaPTr (arXiv:2402.05913): 6, 8, 10 and 12 blocks of 12
+    "none": lambda *_: 1.0,
+    # The paper: full depth first.
+    "progressive": lambda position, span, drop: (
+        (1 - drop.theta_bar) * _left(position, span, drop, GAMMA_TIMES_STEPS) + drop.theta_bar
+    ),
+    "constant": lambda position, span, drop: drop.theta_bar,
+    # The paper's curve upside down: depth grows.
+    "reverse": lambda position, span, drop: (
+        1 - (1 - drop.theta_bar) * _left(position, span, drop, REVERSE_GAMMA_TIMES_STEPS)
+    ),
+    "linear_up": lambda position, span, drop: (
+        drop.theta_bar + (1 - drop.theta_bar) * min(1.0, position / span)
+    ),
+    "linear_down": lambda position, span, drop: (
+        1 - (1 - drop.theta_bar) * min(1.0, position / span)
+    ),
+    # RaPTr (arXiv:2402.05913): 6, 8, 10 and 12 blocks of 12.
+    "stages": lambda position, span, drop: drop.stages[
+        min(len(drop.stages) - 1, int(len(drop.stages) * position / span))
+    ],
 }
 
 

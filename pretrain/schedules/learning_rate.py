@@ -16,21 +16,6 @@ from pretrain.config.settings import LearningRateSettings
 Decay = Callable[[float, int, LearningRateSettings], float]
 
 
-def _constant(since: float, until_end: int, settings: LearningRateSettings) -> float:
-    del since, until_end, settings
-    return 1.0
-
-
-def _linear(since: float, until_end: int, settings: LearningRateSettings) -> float:
-    del settings
-    return 1 - since / until_end
-
-
-def _cosine(since: float, until_end: int, settings: LearningRateSettings) -> float:
-    del settings
-    return 0.5 * (1 + math.cos(math.pi * since / until_end))
-
-
 def _exponential(since: float, until_end: int, settings: LearningRateSettings) -> float:
     del until_end
     assert settings.decay_rate is not None and settings.decay_steps is not None
@@ -38,10 +23,11 @@ def _exponential(since: float, until_end: int, settings: LearningRateSettings) -
 
 
 DECAYS: dict[str, Decay] = {
-    "warmup_linear": _linear,  # TUPE Table 1
-    "warmup_linear_decay_exp": _exponential,  # PLD Table 4; ends far above 0
-    "warmup_cosine": _cosine,
-    "warmup_constant": _constant,
+    "warmup_linear": lambda since, until_end, _: 1 - since / until_end,  # TUPE Table 1
+    # PLD Table 4; ends far above 0
+    "warmup_linear_decay_exp": _exponential,
+    "warmup_cosine": lambda since, until_end, _: 0.5 * (1 + math.cos(math.pi * since / until_end)),
+    "warmup_constant": lambda *_: 1.0,
 }
 
 

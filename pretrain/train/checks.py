@@ -5,7 +5,7 @@ A start raises the first obstacle before shards are built; a dry run reports all
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from data_prep.files.errors import UserError
 from data_prep.files.quoting import quoted
@@ -23,13 +23,6 @@ from pretrain.train.request import RunRequest
 Checks = dict[str, Callable[[], None]]  # by what is checked, in the order of a start
 
 
-class CheckedRun(NamedTuple):
-    """A run that may be started here."""
-
-    ds_config: dict[str, Any]  # as DeepSpeed gets it
-    finished: str | None  # what to say if there is nothing left to train
-
-
 def ds_config_of(request: RunRequest, ranks: Ranks) -> dict[str, Any]:
     """Return the DeepSpeed configuration of a run; "auto" keeps the stage of before.
 
@@ -40,8 +33,11 @@ def ds_config_of(request: RunRequest, ranks: Ranks) -> dict[str, Any]:
     return checked_ds_config(request.settings, ranks, stage_before=stage_before)
 
 
-def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
+def check_before_work(request: RunRequest, ranks: Ranks) -> tuple[dict[str, Any], str | None]:
     """Check all that a run needs before anything is built or loaded.
+
+    Returns:
+        The DeepSpeed configuration, and what to say if there is nothing left to train.
 
     Raises:
         UserError: the run cannot start, or resume, here.
@@ -55,7 +51,7 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> CheckedRun:
         is_new = request.beginning == "start"
         for check in _checks(request.settings, ds_config, ranks, is_new=is_new).values():
             check()
-    return CheckedRun(ds_config, finished)
+    return ds_config, finished
 
 
 def check_run(settings: RunSettings, ranks: Ranks) -> None:

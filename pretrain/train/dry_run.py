@@ -16,7 +16,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
-from pretrain.engine.execution import machine_of, plan_execution
+from pretrain.engine.execution import plan_execution, this_machine
 from pretrain.engine.footprint import checkpoint_bytes, needed_bytes, size
 from pretrain.engine.micro_batches import MicroBatches, choose_micro_batches, free_bytes
 from pretrain.model.cost import parameters_by_group
@@ -162,7 +162,7 @@ def describe_run(
 def _estimated(request: RunRequest, ds_config: dict[str, Any], ranks: Ranks) -> Found:
     """Estimate memory, from the formula of footprint.py, and time, from mean FLOPs and the rate."""
     settings = request.settings
-    execution = plan_execution(settings, machine_of(ds_config, ranks))
+    execution = plan_execution(settings, this_machine(ds_config, ranks.device, ranks.gpu))
     before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
     division = choose_micro_batches(settings, ds_config, ranks, execution, before=before)
     needed = needed_bytes(settings, ds_config, ranks.world_size, execution, division.sequences)

@@ -44,11 +44,11 @@ def start(read_request: Callable[[], RunRequest], interruption: Interruption) ->
     try:
         with failures_end_the_job(ranks, interruption):
             request = on_first_rank(ranks, read_request)
-            checked = on_first_rank(ranks, lambda: check_before_work(request, ranks))
-            if checked.finished is None:
-                run(request, checked.ds_config, ranks, interruption)
+            ds_config, finished = on_first_rank(ranks, lambda: check_before_work(request, ranks))
+            if finished is None:
+                run(request, ds_config, ranks, interruption)
             elif ranks.is_first:
-                print(checked.finished)
+                print(finished)
     finally:
         stop_ranks()
 

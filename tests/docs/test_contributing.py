@@ -42,6 +42,30 @@ class LimitedBias(LogarithmicBias):
 
 POSITION_ENCODINGS["limited"] = LimitedBias
 """
+# Each command in a fork that has imported what takes seconds; the last compares logits.
+COMMANDS = """
+import os, shutil, sys
+from pathlib import Path
+from pretrain.__main__ import main
+from pretrain.distributed.deepspeed_library import import_deepspeed
+import pretrain.convert.exports.export, pretrain.train.start
+
+def fork(*words):
+    if not (child := os.fork()):
+        main(list(words))
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+import_deepspeed()
+folder, exported, *words = sys.argv[1:]
+fork(*words)
+shutil.copytree(folder, Path(folder).with_name("whole"))
+Path(folder, "result.json").unlink()
+shutil.rmtree(Path(folder, "checkpoints/step_00000020"))
+fork("train", folder, "--resume")
+fork("export", folder, "--to", exported)
+"""
 
 
 def run(file, package, *words):
@@ -71,7 +95,7 @@ def test_a_suite_that_is_added_is_listed():
     assert "BoolQ" in run(SUITE, "finetune", "tasks")
 
 
-@pytest.mark.slow("starts a copy of the program for each command")
+@pytest.mark.slow("starts a copy of the program")
 def test_settings_of_an_encoding_are_set_trained_resumed_exported_and_loaded(command, tmp_path):
     checkout, folder, exported = (tmp_path / name for name in ("checkout", "run", "exported"))
     shutil.copytree(ROOT / "pretrain", checkout / "pretrain")
@@ -82,19 +106,15 @@ def test_settings_of_an_encoding_are_set_trained_resumed_exported_and_loaded(com
     with (checkout / "pretrain/model/positions.py").open("a") as positions:
         positions.write(BLOCKS["pretrain/model/positions"] + WITH_SETTINGS)
 
-    def start(*words):
-        program = [sys.executable, "-m", "pretrain", *map(str, words)]
-        variables = environment(PYTHONPATH=str(checkout))
-        subprocess.run(program, cwd=checkout, env=variables, check=True)
-
     own = ("--model.kerple_factor=1.5", "--model.kerple_reach=0.8", "--optimizer.relative_rate=4")
     words = ("--model.positions=limited", "--layer_drop.schedule=progressive", *own)
-    start(*command.words(*words, "--run-folder", folder))
-    evaluations = lines(folder, "evals.jsonl")
-    (folder / "result.json").unlink()
-    shutil.move(*(folder / "checkpoints").glob("step_*20"), tmp_path / "later")
-    start("train", folder, "--resume")
-    assert lines(folder, "evals.jsonl") == evaluations
-    start("export", folder, "--to", exported)  # and compares its logits with the trainer's
+    started = [sys.executable, "-c", COMMANDS, str(folder), str(exported)]
+    subprocess.run(
+        [*started, *map(str, command.words(*words, "--run-folder", folder))],
+        cwd=checkout,
+        env=environment(PYTHONPATH=str(checkout)),
+        check=True,
+    )
+    assert lines(folder, "evals.jsonl") == lines(tmp_path / "whole", "evals.jsonl")
     model = AutoModelForMaskedLM.from_pretrained(exported, trust_remote_code=True)
     assert float(model.encoder.positions.attention_bias(32).min()) == pytest.approx(-1.5 * 0.8)

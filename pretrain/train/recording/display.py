@@ -37,7 +37,17 @@ class StepDisplay:
         if shown and not is_terminal:
             self._lines = ProgressLines(self._describe, step)
             self._lines.print()
-        self._bar = _bar(settings, step, self._total, shown=shown and is_terminal)
+        # The bar takes the room which the numbers leave; the time left is cut first.
+        name, steps = settings.name, "{n:,}" if self._total is None else "{n:,}/{total:,}"
+        self._bar: tqdm[Any] = tqdm(
+            total=self._total,
+            initial=step,
+            desc=name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…",
+            disable=not (shown and is_terminal),
+            dynamic_ncols=True,
+            mininterval=0.2,
+            bar_format="{desc} {percentage:3.0f}% |{bar}| " + steps + "{postfix}, {remaining} left",
+        )
 
     def __enter__(self) -> "StepDisplay":
         return self
@@ -100,18 +110,3 @@ def _flush_output() -> None:
     """Write stdout to a log file now: in order with stderr, and before a kill."""
     with suppress(OSError):
         sys.stdout.flush()
-
-
-def _bar(settings: RunSettings, step: int, total: int | None, *, shown: bool) -> "tqdm[Any]":
-    """Return a bar that takes the room which the numbers leave; the time left is cut first."""
-    name = settings.name
-    steps = "{n:,}" if total is None else "{n:,}/{total:,}"
-    return tqdm(
-        total=total,
-        initial=step,
-        desc=name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…",
-        disable=not shown,
-        dynamic_ncols=True,
-        mininterval=0.2,
-        bar_format="{desc} {percentage:3.0f}% |{bar}| " + steps + "{postfix}, {remaining} left",
-    )
