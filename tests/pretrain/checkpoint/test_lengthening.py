@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ import torch
 from pretrain.checkpoint.folders import newest_checkpoint
 from pretrain.checkpoint.format import load_weights
 from tests.pretrain.conftest import lines
-from tests.waiting import wait_until
 
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", 0.4)
 CONSTANT = ("--learning_rate.schedule", "warmup_constant", "--learning_rate.warmup_ratio", 0)
@@ -82,29 +80,6 @@ def test_a_restarted_run_is_the_run_that_was_planned_with_this_restart(command, 
     assert "schedules restarted\n" in output
     assert_same_run(run, planned)
     assert (run / "run.json").read_text() == (planned / "run.json").read_text()
-
-
-@pytest.mark.slow("two runs, one of them killed twice")
-@pytest.mark.parametrize("how", ["stretch", "restart"])
-def test_a_lengthened_run_that_is_killed_is_resumed_as_it_was(command, run, tmp_path, how):
-    """Killed before its first checkpoint and after it."""
-    killed = shutil.copytree(run, tmp_path / "killed")
-    words = ("--steps", "40", "--lengthen", how)
-    continued(command, run, *words)
-    process = command.start(["train", str(killed), "--resume", *words])
-    wait_until(lambda: len(lines(killed, "metrics.jsonl")) > 4, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert not (killed / "result.json").exists()
-    for folder in (killed / "checkpoints").iterdir():
-        if folder.name != "step_00000020":
-            shutil.rmtree(folder)
-    process = command.start(["train", str(killed), "--resume"])
-    wait_until((killed / "checkpoints/step_00000030").exists, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    continued(command, killed)
-    assert_same_run(killed, run)
 
 
 def test_a_request_that_is_repeated_after_a_kill_changes_nothing_more(command, run):

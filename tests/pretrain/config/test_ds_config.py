@@ -148,7 +148,7 @@ def test_each_draw_of_the_blocks_is_of_whole_micro_batches():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "mine.json is damaged: Expecting property name"),
+        ("{", "mine.json is damaged: "),
         ("[]", "mine.json is damaged: not a JSON object"),
         ('{"fp16": true}', "mine.json: fp16=True: input should be a valid dictionary"),
         ('{"fp16": {"enabled": 1}}', "fp16.enabled=1: input should be a valid boolean"),

@@ -131,18 +131,6 @@ def test_the_end_of_what_started_a_process_stops_it(monkeypatch, variable):
     waiting.end()
 
 
-def test_the_end_of_a_shell_above_a_process_is_none_of_its_business():
-    waiting = Waiting("loop", "bash", "-c", '"$@"; exit', "shell")
-    shell = psutil.Process(waiting.process.pid)
-    (child,) = shell.children()
-    shell.kill()
-    time.sleep(2.5)
-    assert child.is_running()
-    child.send_signal(signal.SIGTERM)
-    assert waiting.process.stdout.readline() == "stops: SIGTERM\n"
-    waiting.end()
-
-
 def test_output_without_a_reader_is_discarded_and_other_output_is_kept():
     reader, writer = os.pipe()
     kept = [os.dup(descriptor) for descriptor in (1, 2)]

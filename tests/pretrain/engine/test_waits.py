@@ -67,24 +67,3 @@ def test_a_step_at_stage_0_waits_nowhere(found, name):
 def test_deepspeeds_timer_waits_twice_in_a_micro_batch_if_a_json_asks_for_it(found):
     timers = {"throughput": {"enabled": True, "synchronized": True}}
     assert waits(found, "zero0_fp32", timers=timers) == {"wait for the device": 2 * PLACES}
-
-
-@pytest.mark.parametrize("micro_batches", [2, 4])
-@pytest.mark.parametrize(
-    ("name", "reads"), [("zero1_fp32", 3), ("zero2_bf16_autocast", 3), ("zero1_bf16", 4)]
-)
-def test_zero_1_and_2_wait_at_the_update_only(found, name, reads, micro_batches):
-    """For the norm, once and for each of the two parameter groups; in bf16 for an overflow too."""
-    expected = {"read a number": reads, "copy from the host": 2}
-    assert waits(found, name, micro_batches=micro_batches) == expected
-
-
-@pytest.mark.parametrize("micro_batches", [2])
-def test_zero_3_waits_in_every_micro_batch(found, micro_batches):
-    """And where blocks are skipped much more often: it compares the order of the modules then."""
-    all_blocks = ("--layer_drop.theta_bar", "1.0")
-    counts = waits(found, "zero3_fp32", *all_blocks, micro_batches=micro_batches)
-    assert counts.pop("wait for a stream") == micro_batches + 1
-    assert counts == {"read a number": 1, "copy from the host": 2}
-    skipping = waits(found, "zero3_fp32", micro_batches=micro_batches)
-    assert skipping["read a number"] > 10 * micro_batches

@@ -133,21 +133,6 @@ def test_the_handlers_of_before_come_back():
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
-def test_a_signal_while_the_child_starts_is_not_lost(monkeypatch, tmp_path):
-    import subprocess
-
-    start = subprocess.Popen
-
-    def start_when_signalled(*arguments, **options):
-        os.kill(os.getpid(), signal.SIGUSR1)
-        time.sleep(0.05)
-        return start(*arguments, **options)
-
-    monkeypatch.setattr(subprocess, "Popen", start_when_signalled)
-    ended = run_child(Child(["sleep", "30"]))
-    assert ended == (128 + signal.SIGTERM, True)
-
-
 def test_a_signal_just_before_the_child_starts_reaches_it():
     """A sweep decides to start a run, is asked to stop, and starts it."""
     with Children() as children:

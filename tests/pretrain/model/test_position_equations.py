@@ -195,14 +195,6 @@ def test_an_encoding_reads_the_settings_that_it_names(positions):
     assert read & EncodingSettings.model_fields.keys() == set(kind.own_settings)
 
 
-@pytest.mark.parametrize("positions", ["nope", "alibi", "rope"])
-def test_what_is_not_learned_has_no_parameters(positions):
-    encoding = encoding_for(positions)
-    assert not list(encoding.parameters()) and not encoding.state_dict()
-    words = torch.randn(2, LENGTH, HEADS * HEAD_WIDTH)
-    assert encoding.add_to_embeddings(words) is words
-
-
 def test_projected_distances_vary_as_much_as_the_untied_correlation():
     """At the start, for which the factor 1 / sqrt(2d) and the LayerNorm are there."""
     shape = {"width": 256, "num_heads": 4, "max_sequence_length": 512, "relative_buckets": 1024}

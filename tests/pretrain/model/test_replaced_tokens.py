@@ -244,7 +244,6 @@ def test_other_masks_of_a_row_are_other_draws():
 @pytest.mark.parametrize(
     ("positions", "own"),
     [
-        ("bert-a", set()),
         ("bert-r", {"relative.bucket_embeddings.weight"}),
         ("rope", set()),
         (
@@ -275,7 +274,6 @@ def test_a_generator_as_wide_as_the_discriminator_projects_nothing():
         (1024, 16, 1 / 4, (256, 4)),  # large
         (256, 4, 1 / 4, (64, 1)),  # small
         (1024, 16, 1 / 3, (320, 5)),  # 341 is no multiple of 64
-        (64, 2, 1 / 3, (32, 1)),
         (32, 2, 0.1, (16, 1)),
     ],
 )

@@ -70,14 +70,6 @@ def test_at_a_constant_speed_the_position_is_the_share_of_the_time():
         assert position == pytest.approx(STEPS * max(0, step - 2) / (run.step - 2), abs=1e-6)
 
 
-def test_the_curve_is_continuous_where_the_speed_changes():
-    run = SimulatedRun(1, noisy(0, 0.5)).go_on()
-    for position, stride, following in zip(
-        run.positions, run.strides, run.positions[1:], strict=False
-    ):
-        assert following == pytest.approx(position + stride, abs=1e-9)
-
-
 def test_a_machine_that_becomes_slower_for_good_is_followed():
     def slower(step, now):
         return 1.0 if now < HOUR / 2 else 4.0
@@ -187,19 +179,6 @@ def test_theta_of_a_run_of_given_steps_is_that_of_the_steps(gamma):
             assert theta_at(horizon.position(step), settings, total) == theta_at(
                 step, settings, total
             )
-
-
-@pytest.mark.parametrize("stride", [0.01, 0.3, 1.0, 7.0, 150.0])
-def test_warm_up_and_decay_keep_their_shape_at_any_number_of_steps(stride):
-    """A step of warm-up has the rate of its end, never more than the peak."""
-    settings = LearningRateSettings(schedule="warmup_linear", peak=2e-3, warmup_ratio=0.1)
-    for number in range(int(STEPS / stride)):
-        begin = number * stride
-        found = learning_rate_at(begin, settings, STEPS, stride=stride)
-        if begin < 100:
-            assert found == pytest.approx(2e-3 * min(1, (begin + stride) / 100))
-        else:
-            assert found == pytest.approx(2e-3 * (STEPS - begin) / 900)
 
 
 def test_theta_of_bing_bert_lags_a_step_of_a_time_budget_too():

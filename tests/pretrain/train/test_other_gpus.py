@@ -4,7 +4,6 @@ import dataclasses
 import re
 
 import pytest
-import torch
 
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
@@ -88,10 +87,3 @@ def test_gpus_that_cannot_be_described_are_refused_in_one_line(words, message):
 def test_on_belongs_to_a_dry_run():
     with pytest.raises(ConfigError, match="--on belongs to --dry-run"):
         main(["train", "tiny_cpu", "--on", "2xA10"])
-
-
-def test_ranks_without_a_description_are_those_of_this_machine():
-    assert ranks_here(3).gpu is None and ranks_here(3).world_size == 3
-    with pytest.raises(ConfigError, match="give the number of processes"):
-        ranks_here(0)
-    assert ranks_here(1, "3xTesla T4").gpu.types == (torch.float16,)
