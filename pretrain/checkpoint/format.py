@@ -293,5 +293,5 @@ class Snapshot:
     tensors: dict[str, Tensor]  # "KIND/NAME" -> fp32 [size]
     pieces: dict[str, Piece]  # which elements of a parameter these are
     shapes: dict[str, list[int]]  # of all parameters
-    state_names: Mapping[str, Sequence[str]]  # of the optimizer's state of each of them
+    state: Sequence[str]  # names of the optimizer's state tensors of each of them
     counters: EngineCounters

@@ -105,7 +105,7 @@ class Saver:
                 step=step,
                 world_size=self._ranks.world_size,
                 shapes=snapshot.shapes,
-                optimizer_state={n: list(names) for n, names in snapshot.state_names.items()},
+                optimizer_state={name: list(snapshot.state) for name in snapshot.shapes},
                 parts={name: part for found in parts for name, part in found.items()},
                 engine=snapshot.counters,
                 progress=progress,

@@ -23,7 +23,7 @@ from pretrain.engine.computing_weights import ComputingWeights
 from pretrain.engine.micro_batches import MicroBatches
 from pretrain.engine.optimizer_state import (
     check_shapes,
-    check_state_names,
+    check_state,
     inner_optimizer,
     num_updates,
     reset_state,
@@ -82,7 +82,6 @@ class Engine:
         self.ds_config, self.micro_batches = ds_config, micro_batches
         self._phases = Phases(ranks.device)
         self._kind = checked_optimizer(settings.optimizer, ranks.device, ds_config)
-        self._state_names = self._kind.state_names(model)
         self._engine, self._optimizer, _, _ = import_deepspeed().initialize(
             model=model,
             optimizer=self._kind.build(model, settings.optimizer),
@@ -216,7 +215,7 @@ class Engine:
             updated = updated[self.ranks.rank :: world_size]
         tensors = {}
         for part in updated:
-            state = state_of(inner, part, self._state_names[part.name])
+            state = state_of(inner, part, self._kind.state)
             sources = {"weight": part.of(part.holder), **state}
             for kind, source in sources.items():
                 tensors[f"{kind}/{part.name}"] = source.float().to("cpu", copy=True)
@@ -224,7 +223,7 @@ class Engine:
             tensors,
             {part.name: part.piece for part in updated},
             {name: list(shape_of(p)) for name, p in self._module.named_parameters()},
-            self._state_names,
+            self._kind.state,
             EngineCounters(
                 adam_steps=num_updates(inner), loss_scaler=scaler_counters(self._optimizer)
             ),
@@ -240,15 +239,15 @@ class Engine:
             CheckpointError: it is damaged, or of another model or optimizer.
         """
         check_shapes(checkpoint, self._module)
-        check_state_names(checkpoint, self._state_names)
+        check_state(checkpoint, self._kind.state)
         self.weights.restore(checkpoint)
         inner, counters = inner_optimizer(self._optimizer), checkpoint.content.engine
         updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
         for part in {id(part.holder): part for part in updated}.values():
-            reset_state(inner, part.holder, self._state_names[part.name])
+            reset_state(inner, part.holder, self._kind.state)
             self._kind.set_updates(inner, part.holder, counters.adam_steps)
         for part in updated:
-            state = state_of(inner, part, self._state_names[part.name])
+            state = state_of(inner, part, self._kind.state)
             targets = {"weight": part.of(part.holder), **state}
             for kind, target in targets.items():
                 target.copy_(checkpoint.read(kind, part.name, part.piece))

@@ -6,7 +6,7 @@ from data_prep.masking import predictions_per_sequence
 from pretrain.checkpoint.format import FP32_BYTES
 from pretrain.config.ds_config import compute_type, weight_type, zero_stage
 from pretrain.config.settings import RunSettings
-from pretrain.engine.optimizers import state_numbers
+from pretrain.engine.optimizers import optimizer_named
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives.catalog import objective_named
@@ -15,6 +15,7 @@ from pretrain.model.objectives.catalog import objective_named
 def rank_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
     """Return what a rank holds of weights, gradients, their exchange and optimizer state."""
     parameters = parameters_by_group(settings.model, settings.objective, settings.electra)["total"]
+    state = parameters * len(optimizer_named(settings.optimizer.kind).state)
     stage, itemsize = zero_stage(ds_config), weight_type(ds_config).itemsize
     # ZeRO-2 divides the gradients among the ranks, ZeRO-3 the weights too.
     weights, gradients = (
@@ -23,10 +24,10 @@ def rank_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int
     if stage == 0:
         # The gradients of several ranks are copied in fp32.
         exchanged = FP32_BYTES * parameters * (world_size > 1)
-        return weights + gradients + exchanged + FP32_BYTES * state_numbers(settings)
+        return weights + gradients + exchanged + FP32_BYTES * state
     bucket = ds_config["zero_optimization"].get("reduce_bucket_size", parameters)
     # ZeRO keeps an fp32 partition of its own, also where the weights are fp32 themselves.
-    divided = -(-FP32_BYTES * (state_numbers(settings) + parameters) // world_size)
+    divided = -(-FP32_BYTES * (state + parameters) // world_size)
     return weights + gradients + int(bucket) * itemsize + divided
 
 
@@ -65,7 +66,7 @@ def needed_bytes(
 def checkpoint_bytes(settings: RunSettings) -> int:
     """Return the approximate size of a checkpoint, of all ranks together."""
     parameters = parameters_by_group(settings.model, settings.objective, settings.electra)["total"]
-    return FP32_BYTES * (parameters + state_numbers(settings))
+    return FP32_BYTES * parameters * (1 + len(optimizer_named(settings.optimizer.kind).state))
 
 
 def size(num_bytes: float) -> str:

@@ -5,7 +5,7 @@ group, of which each rank has a range, so that a parameter may lie on several ra
 Stage 3 gives every rank an equal range of every parameter. Here all of these are lists of pieces.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -77,20 +77,15 @@ def check_shapes(checkpoint: Checkpoint, module: nn.Module) -> None:
         )
 
 
-def check_state_names(checkpoint: Checkpoint, names: Mapping[str, Sequence[str]]) -> None:
-    """Check that a checkpoint holds the state that the optimizer of this run keeps.
-
-    Args:
-        checkpoint: of the same model.
-        names: of the state tensors, by parameter.
+def check_state(checkpoint: Checkpoint, names: Sequence[str]) -> None:
+    """Check that a checkpoint holds the state tensors that the optimizer of this run keeps.
 
     Raises:
-        CheckpointError: it holds that of another optimizer; names both.
+        CheckpointError: it holds those of another optimizer; names both.
     """
-    stored = checkpoint.content.optimizer_state
-    for name, expected in names.items():
-        if set(stored[name]) != set(expected):
-            before, now = (" and ".join(each) or "nothing" for each in (stored[name], expected))
+    for name, stored in checkpoint.content.optimizer_state.items():
+        if set(stored) != set(names):
+            before, now = (" and ".join(each) or "nothing" for each in (stored, names))
             raise CheckpointError(
                 f"{checkpoint.folder} is of another optimizer: of {name} it holds {before}, and "
                 f"this run's optimizer keeps {now}; resume with the optimizer.kind that wrote it"

@@ -18,12 +18,10 @@ from torch import nn
 from data_prep.files.quoting import plain
 from pretrain.config.ds_config import zero_stage
 from pretrain.config.errors import ConfigError, lookup
-from pretrain.config.settings import OptimizerSettings, RunSettings
+from pretrain.config.settings import OptimizerSettings
 from pretrain.distributed.deepspeed_library import fused_adam
 from pretrain.engine.bias_correction import without_bias_correction
 from pretrain.engine.parameter_groups import parameter_groups
-from pretrain.model.objectives.catalog import build_objective
-from pretrain.model.shapes import shapes_only
 
 Device = Literal["cpu", "cuda"]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch, apex and DeepSpeed name them
@@ -32,10 +30,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # as torch, apex and DeepSpeed name them
 class OptimizerKind(ABC):
     """One implementation of an optimizer; by default it keeps AdamW's two moments."""
 
+    state: tuple[str, ...] = MOMENTS  # names of the state tensors of each parameter
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     zero_obstacle = ""  # why it does not work at the other stages
-    is_adamw = True  # the only one that a DeepSpeed JSON may describe
-    has_bias_correction = False  # and can leave it out
+    is_adamw = False  # which a DeepSpeed JSON may describe, and whose bias correction can be off
     # Whether `step` honours `grad_scale` and `found_inf`, as torch's GradScaler sets them.
     takes_gradient_scale = False
 
@@ -43,10 +41,6 @@ class OptimizerKind(ABC):
         """Return why it does not work on such a device, or None."""
         del device
         return None
-
-    def state_names(self, model: nn.Module) -> dict[str, tuple[str, ...]]:
-        """Return the names of the state tensors that it keeps of each parameter."""
-        return {name: MOMENTS for name, _ in model.named_parameters()}
 
     @abstractmethod
     def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
@@ -62,8 +56,7 @@ class OptimizerKind(ABC):
 class TorchAdamW(OptimizerKind):
     """torch's fused AdamW; runs on every device."""
 
-    takes_gradient_scale = True
-    has_bias_correction = True
+    is_adamw = takes_gradient_scale = True
 
     def build(self, model: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
         """Build it."""
@@ -75,7 +68,7 @@ class TorchAdamW(OptimizerKind):
 class FusedAdamW(OptimizerKind):
     """FusedAdam of DeepSpeed, which is compiled with nvcc when the first is built, or of apex."""
 
-    has_bias_correction = True
+    is_adamw = True
 
     def __init__(self, library: str, fused_class: Callable[[], type]) -> None:
         """`fused_class` imports and returns the class."""
@@ -146,7 +139,7 @@ def checked_optimizer(
         ConfigError: there is no optimizer of that name, or it does not work on this device, in this
             version of torch or at this ZeRO stage.
     """
-    kind = _kind_named(settings.kind)
+    kind = optimizer_named(settings.kind)
     if obstacle := kind.obstacle(device):
         raise ConfigError(f"optimizer.kind={settings.kind!r} {obstacle}")
     if zero_stage(ds_config) not in kind.zero_stages:
@@ -154,8 +147,8 @@ def checked_optimizer(
             f"optimizer.kind={settings.kind!r} does not work at ZeRO stage "
             f"{zero_stage(ds_config)}: {kind.zero_obstacle}"
         )
-    if not settings.bias_correction and not kind.has_bias_correction:
-        names = [name for name, each in OPTIMIZERS.items() if each.has_bias_correction]
+    if not settings.bias_correction and not kind.is_adamw:
+        names = [name for name, each in OPTIMIZERS.items() if each.is_adamw]
         raise ConfigError(
             f"optimizer.bias_correction=False is not available with optimizer.kind="
             f"{settings.kind!r}; use {', '.join(names)}, or remove it"
@@ -179,16 +172,12 @@ def build_optimizer(
     return checked_optimizer(settings, device, {}).build(model, settings)
 
 
-def state_numbers(settings: RunSettings) -> int:
-    """Return how many fp32 numbers of state the optimizer keeps, of all parameters together."""
-    kind = _kind_named(settings.optimizer.kind)
-    with shapes_only():
-        model = build_objective(settings.model, settings.objective, settings.electra)
-    names = kind.state_names(model)
-    return sum(len(names[name]) * weight.numel() for name, weight in model.named_parameters())
+def optimizer_named(name: str) -> OptimizerKind:
+    """Return the optimizer that `optimizer.kind` names; it may not work here.
 
-
-def _kind_named(name: str) -> OptimizerKind:
+    Raises:
+        ConfigError: there is none of that name.
+    """
     # torch's, which needs no compiler, and leaves out an update that is not finite.
     auto = OPTIMIZERS["torch"]
     return lookup({"auto": auto, **OPTIMIZERS}, name, setting="optimizer.kind")

@@ -24,7 +24,7 @@ def snapshot(value=1.0):
         {**tensors, "exp_avg_sq/bias": torch.zeros(3)},
         {"bias": Piece(0, 3)},
         {"bias": [3]},
-        {"bias": ("exp_avg", "exp_avg_sq")},
+        ("exp_avg", "exp_avg_sq"),
         EngineCounters(adam_steps=1),
     )
 
