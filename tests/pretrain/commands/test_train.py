@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 from pathlib import Path
 
 import numpy
@@ -22,6 +21,7 @@ from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.profiling.step_timer import PHASES
 from pretrain.schedules.layer_drop import scales_of_step
+from tests.forked_command import start_module
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.train.recording.test_progress import (
     FULL_STEP,
@@ -30,7 +30,6 @@ from tests.pretrain.train.recording.test_progress import (
     step_flops,
 )
 from tests.selection import mostly_slow
-from tests.waiting import wait_until
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
 ROOT = Path(__file__).parents[3]
@@ -53,11 +52,9 @@ def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whol
     """Bit for bit, killed at an arbitrary moment after a checkpoint, in the middle of a shard."""
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
-    process = command.start(words)
-    wait_until((folder / "checkpoints/step_00000020").exists, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert not (folder / "result.json").exists()
+    started = start_module("pretrain", words, files=[(tmp_path / "out", tmp_path / "errors")])
+    started.wait_until((folder / "checkpoints/step_00000020").exists)
+    assert started.kill() and not (folder / "result.json").exists()
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 99, "lo')  # a line that the kill cut short
     status, _, errors = command.run(["train", str(folder), "--resume"])

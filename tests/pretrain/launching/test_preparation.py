@@ -10,7 +10,7 @@ import pytest
 from data_prep.command_line import CommandParser
 from pretrain.config.recipe import add_settings, read_settings
 from pretrain.launching.given_words import given_words, setting_words
-from tests.forked_command import PYTHONPATH, environment
+from tests.forked_command import PYTHONPATH
 
 ROOT = Path(__file__).parents[3]
 SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
@@ -56,22 +56,3 @@ def test_given_words_are_read_as_the_same_arguments(words):
     settings = parser.parse_args(setting_words(arguments))
     assert (settings.run_folder, settings.resume) == (None, False)
     assert read_settings(settings) == read_settings(arguments)
-
-
-def test_a_run_builds_its_missing_shards(tmp_path):
-    sentence = "The boats are moved one after the other, never two of them at once, says {}. "
-    text = "\n\n".join(sentence.format(n) * 5 for n in range(80))
-    (tmp_path / "text.txt").write_text(text + "\n")
-    words = ["tiny_cpu", "--corpus", "text.txt", "--model.vocabulary_size", "256"]
-    words += ["--data.valid_fraction", "0.1", "--steps", "2", "--run-folder", "run"]
-    trained = subprocess.run(
-        [sys.executable, "-m", "pretrain", "train", *words],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert trained.returncode == 0, trained.stderr
-    (folder,) = (tmp_path / "data").iterdir()
-    assert f"shards in data/{folder.name}: train " in trained.stdout
-    assert (tmp_path / "run/result.json").exists()

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import signal
 
 import pytest
 
@@ -10,8 +9,8 @@ from pretrain.checkpoint.folders import checkpoint_folder
 from pretrain.checkpoint.format import Checkpoint
 from pretrain.config.recipe import load_settings
 from pretrain.schedules.learning_rate import learning_rate_at
+from tests.forked_command import start_module
 from tests.pretrain.conftest import lines
-from tests.waiting import wait_until
 
 HOURS = 0.002
 PEAK = 1e-3
@@ -64,11 +63,10 @@ def test_a_run_of_given_hours_ends_on_time_with_its_rate_annealed(command, tmp_p
 @pytest.mark.slow("waits for hours that are seconds, twice")
 def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
     folder = tmp_path / "run"
-    process = command.start(command.words("--run-folder", folder, "--hours", HOURS, *OFTEN))
-    wait_until((folder / "checkpoints/step_00000050").exists, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert not (folder / "result.json").exists()
+    words = command.words("--run-folder", folder, "--hours", HOURS, *OFTEN)
+    started = start_module("pretrain", words, files=[(tmp_path / "out", tmp_path / "errors")])
+    started.wait_until((folder / "checkpoints/step_00000050").exists)
+    assert started.kill() and not (folder / "result.json").exists()
     status, _, errors = command.run(["train", str(folder), "--resume"])
     assert status == 0, errors[-3000:]
     result, metrics = assert_ended_on_time(folder)
