@@ -168,7 +168,7 @@ def fused_adam_on_a_cpu(monkeypatch):
 
 @pytest.mark.parametrize(
     ("first", "second", "stage"),
-    [("deepspeed", "torch", 0), ("torch", "deepspeed", 1), ("deepspeed", "torch", 3)],
+    [("deepspeed", "torch", 0), ("torch", "deepspeed", 1)],
 )
 def test_a_run_continues_with_another_implementation_of_adamw(
     fused_adam_on_a_cpu, first, second, stage, tmp_path
@@ -190,9 +190,7 @@ def test_a_run_continues_with_another_implementation_of_adamw(
     assert after.snapshot().counters.adam_steps == case.STEPS
 
 
-@pytest.mark.parametrize(
-    ("kind", "stage"), [("torch", 0), ("torch", 2), ("torch", 3), ("deepspeed", 1)]
-)
+@pytest.mark.parametrize(("kind", "stage"), [("torch", 0), ("torch", 3), ("deepspeed", 1)])
 def test_adamw_without_bias_correction_is_its_formula_also_when_it_resumes(
     fused_adam_on_a_cpu, kind, stage, tmp_path
 ):

@@ -1,56 +1,69 @@
-"""Where a step waits for the device: nowhere at ZeRO stage 0, and at a known number of places."""
+"""Where a step waits for the device: nowhere at ZeRO stage 0, as seen on a CPU.
 
+DeepSpeed asks its accelerator whether the device is synchronous, and waits only where it is not: it
+is told that it is not. What is read from the device, or copied to it, is seen by torch's modes.
+"""
+
+import contextlib
 from collections import Counter
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine import launch
 from tests.pretrain.engine import training_case as case
-from tests.pretrain.engine.waits import as_on_cuda, recorded
 
+# Each copies to the host: numbers (item, float, bool, tolist), and shapes that depend on values.
+READS = {
+    torch.ops.aten._local_scalar_dense.default: "read a number",
+    torch.ops.aten.nonzero.default: "read a shape",
+    torch.ops.aten.masked_select.default: "read a shape",
+    torch.ops.aten.unique_dim.default: "read a shape",
+}
+INDEXED = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default)
+# On a CPU these are no operations of the device.
+CALLS = {
+    torch.Tensor.cpu: "copy to the host",
+    torch.Tensor.numpy: "copy to the host",
+    torch.Tensor.tolist: "copy to the host",
+    torch.tensor: "copy from the host",  # pageable memory: the host waits
+    torch.as_tensor: "copy from the host",
+    torch.from_numpy: "copy from the host",
+}
 # Eager: what compiled code does cannot be seen from here.
 EXECUTION = ("--engine.attention", "eager", "--engine.cpu_kernels", "off")
-PLACES = 4
 
 
-@pytest.fixture
-def found(monkeypatch):
-    start_ranks()
-    from deepspeed.accelerator import get_accelerator
+@contextlib.contextmanager
+def recorded(found):
+    """Add what the block reads from the device, or copies to it, to the list."""
 
-    return as_on_cuda(monkeypatch, get_accelerator())
+    class Dispatch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            masks = function in INDEXED and [
+                index for index in arguments[1] if index is not None and index.dtype == torch.bool
+            ]
+            if function in READS or masks:
+                found.append(READS.get(function, "read a shape"))
+            return function(*arguments, **(options or {}))
 
+    class Function(TorchFunctionMode):
+        def __torch_function__(self, function, types, arguments=(), options=None):
+            if function in CALLS:
+                found.append(CALLS[function])
+            return function(*arguments, **(options or {}))
 
-def waits(found, name, *words, micro_batches=PLACES, timers=None):
-    """Return how often the fourth and fifth step wait, by kind, for each step."""
-    words = (*words, *EXECUTION, "--batch.global_sequences", str(2 * micro_batches))
-    ranks, settings = start_ranks(), case.case_settings(*words)
-    config = read_ds_config(name, "cpu") | ({} if timers is None else {"timers": timers})
-    config = fill_ds_config(config, settings, world_size=1)
-    engine = launch.build_engine(settings, config, ranks)
-
-    def step(number):
-        batches = [
-            (case.micro_batch(number, place), case.scales_of(settings, number, place))
-            for place in range(micro_batches)
-        ]
-        return engine.train_step(batches, 1e-3)
-
-    for number in range(3):  # DeepSpeed's timer begins to wait after two
-        step(number)
-    found.clear()
-    with recorded(found):
-        results = [step(number) for number in (3, 4)]
-    assert all(torch.isfinite(result.losses).all() for result in results)
-    return {kind: count / 2 for kind, count in Counter(found).items()}
+    with Dispatch(), Function():
+        yield
 
 
-def test_what_waits_is_seen(found):
-    """Else the tests below could not fail."""
-    x = torch.ones(3)
+def test_what_waits_is_seen():
+    """Else the test below could not fail."""
+    found, x = [], torch.ones(3)
     with recorded(found):
         float(x[0]), bool(x[0] > 0), x.tolist(), x.cpu(), torch.tensor(1.0), x[x > 0]
     seen = Counter(found)
@@ -59,11 +72,30 @@ def test_what_waits_is_seen(found):
 
 
 @pytest.mark.parametrize("name", ["zero0_fp32", "zero0_bf16_autocast"])
-def test_a_step_at_stage_0_waits_nowhere(found, name):
+def test_a_step_at_stage_0_waits_nowhere(monkeypatch, name):
     """With skipped blocks, accumulation and clipping."""
-    assert waits(found, name) == {}
+    ranks, found = start_ranks(), []
+    from deepspeed.accelerator import get_accelerator
 
+    kind = type(get_accelerator())
+    monkeypatch.setattr(kind, "is_synchronized_device", lambda _: False)
+    for owner in (kind, torch.cuda):
+        monkeypatch.setattr(owner, "synchronize", lambda *_: found.append("wait for the device"))
+    settings = case.case_settings(*EXECUTION)
+    config = fill_ds_config(read_ds_config(name, "cpu"), settings, world_size=1)
+    engine = launch.build_engine(settings, config, ranks)
 
-def test_deepspeeds_timer_waits_twice_in_a_micro_batch_if_a_json_asks_for_it(found):
-    timers = {"throughput": {"enabled": True, "synchronized": True}}
-    assert waits(found, "zero0_fp32", timers=timers) == {"wait for the device": 2 * PLACES}
+    def step(number):
+        batches = [
+            (case.micro_batch(number, place), case.scales_of(settings, number, place))
+            for place in range(case.PLACES)
+        ]
+        return engine.train_step(batches, 1e-3)
+
+    for number in range(3):  # DeepSpeed's timer would begin to wait after two
+        step(number)
+    found.clear()
+    with recorded(found):
+        results = [step(number) for number in (3, 4)]
+    assert found == []
+    assert all(torch.isfinite(result.losses).all() for result in results)

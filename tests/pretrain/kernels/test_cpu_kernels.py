@@ -117,18 +117,6 @@ def test_the_same_bits_in_every_run(kernels):
 
 
 @needs_kernels
-@pytest.mark.parametrize("shape", [(0, 2, 4, 8), (2, 2, 0, 8)])
-def test_where_there_is_nothing_there_is_nothing_to_do(kernels, shape):
-    scores, weights, bias = normal(*shape), normal(*shape), normal(*shape[1:])
-    kernels.softmax_(scores, 1.0, bias, None)
-    assert not kernels.softmax_backward_(scores, 1.0, weights, True).any()
-    losses, bias_gradient = kernels.cross_entropy_(
-        normal(0, 8), normal(8), torch.empty(0, dtype=torch.int64), -100
-    )
-    assert losses.shape == (0,) and not bias_gradient.any()
-
-
-@needs_kernels
 def test_threads_that_another_library_sets_do_not_write_past_the_end(kernels):
     """The loop asks torch once per thread and library for their number, and sets it."""
     results = []

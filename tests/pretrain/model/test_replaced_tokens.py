@@ -290,8 +290,8 @@ def test_a_generator_without_detection_is_refused():
         load_settings("tiny_cpu", words)
 
 
-@pytest.mark.parametrize("scales", [None, [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
-@pytest.mark.parametrize("positions", ["bert-a", "tupe-r", "bert-ad"])
+@pytest.mark.parametrize("scales", [None, [1.0, 0.0]])
+@pytest.mark.parametrize("positions", ["bert-a", "tupe-r"])
 def test_counted_flops_are_those_of_pytorchs_flop_counter(positions, scales):
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -133,14 +133,3 @@ def test_the_rows_of_all_blocks_together_are_rounded_not_those_of_each(rows):
                 assert round(share * rows) % group == 0 or share == 1 or group * 32 > rows
             if theta == 1.0:
                 assert kept == [1.0] * 12
-
-
-@pytest.mark.parametrize("rows", [31, 63, 255, 1000])
-def test_blocks_run_on_few_numbers_of_rows_over_a_whole_run(rows):
-    drop = LayerDropSettings(schedule="linear_up", draw_per="sequence", theta_bar=0.1)
-    counts = {
-        share
-        for step in range(1000)
-        for share in kept_shares(0.1 + 0.9 * step / 1000, 12, drop, rows)
-    }
-    assert len(counts) <= 33

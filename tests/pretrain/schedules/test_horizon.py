@@ -52,7 +52,7 @@ def noisy(seed, mean):
     return seconds_of_step
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("mean", "log_every_steps"), [(0.5, 100), (0.5, 1), (7, 20), (0.05, 5000)])
 def test_an_hour_ends_after_an_hour_whatever_the_speed_does(mean, log_every_steps, seed):
     run = SimulatedRun(1, noisy(seed, mean), log_every_steps).go_on()

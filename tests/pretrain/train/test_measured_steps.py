@@ -109,11 +109,8 @@ def test_the_end_of_a_run_is_measured_at_its_last_step(counting, words, theta):
     "words",
     [
         [],
-        ["--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.3"],
-        ["--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.3"],
         ["--layer_drop.schedule", "progressive", "--layer_drop.gamma", "0.002"],
         ["--layer_drop.schedule", "reverse"],
-        ["--layer_drop.schedule", "linear_up", "--layer_drop.theta_bar", "0.3"],
         ["--layer_drop.schedule", "linear_down"],
         ["--layer_drop.schedule", "stages", "--layer_drop.stages", "0.5,0.9,0.7"],
     ],
