@@ -46,8 +46,8 @@ def test_the_end_of_a_run_is_read_from_its_result(tmp_path):
     for loss in (1.25, math.nan):
         result = {"step": 7, "held_out_loss": loss, "flops": 1e9}
         (tmp_path / "result.json").write_text(json.dumps(result))
-        step, found = finished(tmp_path)
-        assert step == 7 and str(found) == str(loss)
+        end = finished(tmp_path)
+        assert end.step == 7 and str(end.held_out_loss) == str(loss)
     for text in ("{", "{}", '{"step": "7"}', '{"step": 7, "held_out_loss": "low"}'):
         (tmp_path / "result.json").write_text(text)
         with pytest.raises(ConfigError, match=r"result.json is damaged.*; remove it, and resume"):
