@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from finetune.report.score_table import ScoreTable, score_table
-from finetune.report.scores import Choice, chosen_trial, rate_scores
+from finetune.report.scores import chosen_trial, rate_scores
 from finetune.report.submission import Prediction, write_submission
 from finetune.results.result import predictions_file
 from finetune.results.sweep_record import TableRow
@@ -61,7 +61,8 @@ def main(arguments: argparse.Namespace) -> None:
     rows, predictions = list[dict[str, str]](), dict[tuple[str, str], list[Prediction]]()
     for task in suite.tasks.values():
         trials = [t for t in results.trials if (t.row, t.result.task) == (row, task.name)]
-        trial, reason = chosen_trial(trials, table.rule) if trials else Choice(None)
+        trial = chosen_trial(trials, table.rule) if trials else None
+        reason = "the median seed diverged, or every seed failed" if trials and not trial else ""
         found = {} if trial is None else _predictions(trial.folder, task)
         if trial is not None and not found:
             reason = f"{trial.folder} holds no predictions; repeat the sweep with --predict-test"

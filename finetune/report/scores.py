@@ -91,18 +91,11 @@ def best_rate(rates: Sequence[RateScores]) -> RateScores:
     return rates[ranks.index(max(ranks))]
 
 
-class Choice(NamedTuple):
-    """The chosen trial, or why there is none."""
-
-    trial: EndedTrial | None
-    reason: str = ""
-
-
-def chosen_trial(trials: Sequence[EndedTrial], rule: AverageRule) -> Choice:
+def chosen_trial(trials: Sequence[EndedTrial], rule: AverageRule) -> EndedTrial | None:
     """Return the trial at the best learning rate whose development score is the median.
 
     Its model is kept, its predictions are submitted. Of an even number of seeds it is the lower one
-    of the middle two. A diverged seed is the lowest.
+    of the middle two. A diverged seed is the lowest. None: it diverged, or every seed failed.
 
     Args:
         trials: all those of one model on one task that are over, one or more.
@@ -117,11 +110,5 @@ def chosen_trial(trials: Sequence[EndedTrial], rule: AverageRule) -> Choice:
         for trial in groups[rate]
         if trial.result.status != "failed"
     )
-    if not ranked:
-        return Choice(None, "every seed failed")
-    trial = ranked[(len(ranked) - 1) // 2][2]
-    if trial.result.status == "diverged":
-        return Choice(
-            None, f"half or more of the seeds diverged at the best learning rate, {rate:g}"
-        )
-    return Choice(trial)
+    trial = ranked[(len(ranked) - 1) // 2][2] if ranked else None
+    return None if trial is None or trial.result.status == "diverged" else trial

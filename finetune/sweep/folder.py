@@ -113,12 +113,10 @@ def refuse_other_content(folder: Path) -> None:
     Raises:
         ConfigError: it does, or it is a file.
     """
-    if folder.exists() and not folder.is_dir():
+    if folder.is_file():
         raise ConfigError(f"{folder} is a file; choose another folder (--to FOLDER)")
-    if any((folder / name).is_file() for name in (SWEEP_FILE, MAJORITY_FILE, LOCK_FILE)):
-        return
-    other = sorted(entry.name for entry in folder.glob("*"))
-    if other:
+    names = sorted(entry.name for entry in folder.glob("*"))
+    if names and not {SWEEP_FILE, MAJORITY_FILE, LOCK_FILE} & {*names}:
         raise ConfigError(
-            f"{folder} holds {other[0]} and no sweep; choose a new or empty folder (--to FOLDER)"
+            f"{folder} holds {names[0]} and no sweep; choose a new or empty folder (--to FOLDER)"
         )

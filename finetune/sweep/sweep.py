@@ -21,7 +21,7 @@ from finetune.protocol import Protocol
 from finetune.report.page import print_table
 from finetune.report.score_table import default_rule
 from finetune.report.scores import chosen_trial
-from finetune.results.result import Scores, TrialResult, save_result
+from finetune.results.result import Scores, TrialResult, predictions_file, read_result, save_result
 from finetune.results.sweep_record import Keep, ModelRef
 from finetune.results.sweep_results import EndedTrial, read_sweep_results
 from finetune.sweep.references import TaskRef
@@ -31,7 +31,6 @@ from finetune.sweep.trial import (
     Message,
     Trial,
     TrialRunner,
-    is_over,
     result_of,
 )
 from finetune.tasks.task import TaskData
@@ -66,16 +65,21 @@ class Sweep:
 
     def missing(self) -> list[Trial]:
         """Return the trials that are still to be run."""
-        return [
-            trial
-            for trial in self.trials
-            for splits in [self.data[trial.task.name].test if self.predicts_test else ()]
-            if not is_over(
-                self.folder / trial.folder,
-                test_splits=list(splits),
-                needs_model=self.keep == "all",
-            )
-        ]
+        return [trial for trial in self.trials if not self._is_over(trial)]
+
+    def _is_over(self, trial: Trial) -> bool:
+        """Return whether a trial has ended with all that is asked for; one that failed is not over.
+
+        Raises:
+            ConfigError: its result is damaged.
+        """
+        folder = self.folder / trial.folder
+        result = read_result(folder)
+        if result is None or result.status != "finished":
+            return result is not None and result.status == "diverged"
+        splits = self.data[trial.task.name].test if self.predicts_test else ()
+        has_predictions = all(predictions_file(folder, split).exists() for split in splits)
+        return has_predictions and (self.keep != "all" or has_model(folder))
 
     def rows(self, task: str) -> int:
         """Return the number of rows that a trial trains on, in all epochs."""
@@ -177,7 +181,7 @@ def chosen_trials(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
         ended.setdefault(one.folder.parents[1].relative_to(folder.resolve()), []).append(one)
     rule, chosen = default_rule(path.parts[0] for path in ended), []
     for group, trial in {trial.group: trial for trial in trials}.items():
-        found = chosen_trial(ended[group], rule).trial if group in ended else None
+        found = chosen_trial(ended[group], rule) if group in ended else None
         if found is not None:
             rate, seed = found.result.learning_rate, found.result.seed
             chosen.append(replace(trial, learning_rate=rate, seed=seed))

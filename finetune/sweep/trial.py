@@ -20,7 +20,7 @@ from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TokenizerRecord
 from finetune.models.kept_model import has_model, remove_model, save_model
 from finetune.protocol import Protocol
-from finetune.results.result import Scores, TrialResult, predictions_file, read_result, save_result
+from finetune.results.result import Scores, TrialResult, predictions_file, save_result
 from finetune.results.sweep_record import ModelRef
 from finetune.sweep.references import TaskRef, load_model
 from finetune.tasks.task import TaskData, TaskError
@@ -82,26 +82,6 @@ class Context:
     threads: int  # of each worker
     # Of the labelled examples and of each test split, by task.
     digests: Mapping[str, tuple[str, dict[str, str]]]
-
-
-def is_over(folder: Path, *, test_splits: Sequence[str] = (), needs_model: bool = False) -> bool:
-    """Return whether a trial need not be run; one that failed is run again.
-
-    Args:
-        folder: of the trial.
-        test_splits: whose predictions must exist if it finished.
-        needs_model: whether its model must exist if it finished.
-
-    Raises:
-        ConfigError: its result is damaged.
-    """
-    result = read_result(folder)
-    if result is None or result.status == "failed":
-        return False
-    if result.status == "diverged":
-        return True
-    has_predictions = all(predictions_file(folder, split).exists() for split in test_splits)
-    return has_predictions and (not needs_model or has_model(folder))
 
 
 class TrialRunner:

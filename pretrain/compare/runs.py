@@ -53,11 +53,6 @@ class Run:
         return math.inf if self.was_stopped else float(self.evaluations[-1]["loss"])
 
     @property
-    def best_loss(self) -> float:
-        """Return the lowest held-out loss of any evaluation, in nats."""
-        return min(float(row["loss"]) for row in self.evaluations if math.isfinite(row["loss"]))
-
-    @property
     def diverged(self) -> bool:
         """Return whether a held-out loss is not finite, or an anomaly stopped the run."""
         return self.was_stopped or not all(math.isfinite(row["loss"]) for row in self.evaluations)

@@ -147,7 +147,6 @@ def run_table(comparison: Comparison) -> Table:
                 "seed": str(run.settings["seed"]),
                 "parameters": amount(run.result["parameters"], "") if run.result else NONE,
                 "loss at end": _loss(run.final_loss),
-                "best": f"{run.best_loss:.3f}",
                 "steps to target": bound + amount(crossing(run, target, "step"), "step"),
                 "tokens/s": f"{run.tokens_per_second:,.0f}",
                 "memory": f"{amount(memory, '')}B" if memory else NONE,

@@ -17,7 +17,7 @@ from pretrain.config.recipe_files import toml_in
 from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, with_default_gamma
 from pretrain.launching.given_words import laid_under, setting_words
 from pretrain.reports.words import listed
-from pretrain.sweeps.budget import HOURS, Budget, lengths, read_budget, shortened
+from pretrain.sweeps.budget import lengths, read_budget, shortened
 from pretrain.sweeps.folder import REPORT, TRIALS
 from pretrain.sweeps.spec import MOST_SEEDS, ArmSpec, as_words, spec_of
 
@@ -116,10 +116,12 @@ class Sweep:
         self.spec = spec_of(arguments.recipe)
         self.is_smoke_test: bool = arguments.smoke
         self._smoke = _smoke_words(arguments) if self.is_smoke_test else {}
-        self.budget = self._budget()
+        self._seeds = self._read_seeds()
+        self.budget = None if self.is_smoke_test else self.spec.budget
+        if arguments.budget is not None:
+            self.budget = read_budget(arguments.budget, "--budget")
         self._baseline = self._arm(self.spec.arms[0], {}).settings
         self.arms = [self.arm(given) for given in self.spec.arms]
-        self._refuse_wrong_seeds()
         self._refuse_tuned_words()
         if not self.is_smoke_test:  # which can make recipes equal
             refuse_equal_arms(self.arms)
@@ -161,25 +163,9 @@ class Sweep:
 
     def seeds_of(self, arm: SweepArm) -> list[int]:
         """Return the seeds of the runs that are reported."""
-        given, asked = self._arguments.seeds or [], self.spec.seeds
-        if len(given) > 1:
-            return list(given)
-        if given:
-            asked = given[0]
-        elif self.is_smoke_test:
-            asked = asked[:1] if isinstance(asked, list) else 1
-        if isinstance(asked, list):
-            return asked
-        return list(range(arm.settings.seed, arm.settings.seed + (asked or 1)))
-
-    def _budget(self) -> Budget | None:
-        """Return the budget; in a smoke test that of a spec is that of the tiny baseline."""
-        if self._arguments.budget is not None:
-            return read_budget(self._arguments.budget, "--budget")
-        budget = self.spec.budget
-        if budget is None or not self.is_smoke_test:
-            return budget
-        return None if budget.unit in HOURS else Budget(budget.unit, None)
+        if isinstance(self._seeds, list):
+            return self._seeds
+        return list(range(arm.settings.seed, arm.settings.seed + self._seeds))
 
     def _arm(self, given: ArmSpec, changes: Mapping[str, str]) -> SweepArm:
         own = {**vars(self._arguments), "recipe": given.recipe}
@@ -200,25 +186,33 @@ class Sweep:
             if given.get(name) is not None or name in self.spec.settings:
                 raise ConfigError(f"{name} is given, and [tune] tries it; remove one of them")
 
-    def _refuse_wrong_seeds(self) -> None:
-        seeds, seed = self._arguments.seeds or [], vars(self._arguments).get("seed")
-        given, of_spec = " ".join(map(str, seeds)), self.spec.seeds
-        if len(seeds) == 1 and not 0 < seeds[0] <= MOST_SEEDS:
-            raise ConfigError(
-                f"--seeds {given}: give a number of seeds, at most {MOST_SEEDS:,}, or a list; one "
-                f"seed of your choice is --seed {given}"
-            )
-        for several in (seeds, of_spec if isinstance(of_spec, list) else ()):
-            is_seed = [0 <= one < MOST_SEED for one in several]
-            if not all(is_seed) or len(several) != len(set(several)):
+    def _read_seeds(self) -> int | list[int]:
+        """Return how many seeds each arm has, or which; a smoke test has one, if none are given.
+
+        Raises:
+            ConfigError: they are wrong.
+        """
+        given, seed = self._arguments.seeds, vars(self._arguments).get("seed")
+        seeds: int | list[int] = self.spec.seeds or 1
+        if given:
+            seeds = given[0] if len(given) == 1 else given
+        elif self.is_smoke_test:
+            seeds = seeds[:1] if isinstance(seeds, list) else 1
+        if isinstance(seeds, int):
+            if not 0 < seeds <= MOST_SEEDS:
                 raise ConfigError(
-                    f"seeds {' '.join(map(str, several))}: give whole numbers below 2^63, each once"
+                    f"--seeds {seeds}: give a number of seeds, at most {MOST_SEEDS:,}, or a list; "
+                    f"one seed of your choice is --seed {seeds}"
                 )
-        if seed is not None and (len(seeds) > 1 or (not seeds and isinstance(of_spec, list))):
+        elif len({*seeds}) < len(seeds) or not all(0 <= one < MOST_SEED for one in seeds):
+            words = " ".join(map(str, seeds))
+            raise ConfigError(f"seeds {words}: give whole numbers below 2^63, each once")
+        elif seed is not None:
             raise ConfigError(
                 f"--seed {seed} and a list of seeds: give one of them; --seed 5 --seeds 3 are the "
                 "seeds 5, 6 and 7"
             )
+        return seeds
 
 
 def refuse_equal_arms(arms: Sequence[SweepArm]) -> None:

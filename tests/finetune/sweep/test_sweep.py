@@ -13,8 +13,8 @@ from finetune.results.sweep_record import ADDED_SETTINGS, ModelRef, read_sweep_r
 from finetune.sweep import trial as trial_module
 from finetune.sweep.folder import merged, record_of, save_sweep_record
 from finetune.sweep.references import TaskRef
-from finetune.sweep.sweep import divided, trials_of
-from finetune.sweep.trial import Context, Trial, TrialRunner, is_over
+from finetune.sweep.sweep import Sweep, divided, trials_of
+from finetune.sweep.trial import Context, Trial, TrialRunner
 from finetune.tasks.task import Example, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.encoding import EncodedSplit
@@ -266,14 +266,20 @@ def result(status):
 
 
 def test_what_is_over_is_run_again_only_if_it_failed_or_something_of_it_is_wanted(tmp_path):
-    assert not is_over(tmp_path)
-    for status in ("finished", "diverged", "failed"):
-        save_result(tmp_path, result(status))
-        assert is_over(tmp_path) == (status != "failed")
-        assert is_over(tmp_path, test_splits=["test"]) == (status == "diverged")
-    save_result(tmp_path, result("finished"))
-    predictions_file(tmp_path, "test").touch()
-    assert is_over(tmp_path, test_splits=["test"])
+    place = tmp_path / TRIAL.folder
+    place.mkdir(parents=True)
+
+    def is_over(*, predicts_test=False):
+        sweep = Sweep(tmp_path, protocol(), [TRIAL], {"tiny": data()}, predicts_test)
+        return sweep.missing() == []
+
+    assert not is_over()
+    for status in ("failed", "diverged", "finished"):
+        save_result(place, result(status))
+        assert is_over() == (status != "failed")
+        assert is_over(predicts_test=True) == (status == "diverged")
+    predictions_file(place, "test").touch()
+    assert is_over(predicts_test=True)
 
 
 def test_cores_are_divided_among_the_workers(monkeypatch):
