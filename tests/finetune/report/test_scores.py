@@ -23,11 +23,8 @@ from tests.finetune.report.score_case import (
 TUPE_TASKS = ("QNLI", "QQP", "SST-2", "CoLA", "MRPC", "RTE", "STS-B")
 TUPE_TABLE_2 = {
     "BERT-A": ((84.77, 84.95, 91.78, 90.99, 92.75, 56.77, 87.90, 71.70, 89.60), 83.47),
-    "BERT-R": ((86.01, 85.86, 92.20, 91.17, 92.86, 56.97, 88.62, 70.34, 88.87), 83.66),
     "TUPE-A": ((85.96, 85.96, 91.86, 91.11, 93.08, 63.36, 88.54, 71.54, 88.93), 84.48),
     "TUPE-R": ((86.26, 86.12, 92.48, 91.32, 93.08, 63.72, 89.98, 71.77, 89.33), 84.90),
-    "TUPE-A mid": ((84.71, 84.75, 90.97, 91.08, 92.30, 62.48, 87.66, 68.91, 88.32), 83.46),
-    "TUPE-R mid": ((84.97, 85.15, 91.28, 91.17, 92.75, 62.66, 87.74, 69.85, 88.74), 83.81),
     "tie-cls": ((86.03, 85.79, 91.97, 91.12, 92.86, 59.02, 88.86, 69.64, 88.78), 83.79),
     "BERT-A d": ((85.43, 85.23, 91.14, 91.00, 92.63, 60.32, 87.82, 71.58, 87.55), 83.63),
 }
@@ -106,7 +103,7 @@ def test_the_averages_of_tupes_table_2_follow_from_its_rows(tmp_path):
         for task, number in zip(TUPE_TASKS, numbers[2:], strict=True):
             write_result(tmp_path, task, number / 100, model=name)
     table = table_of(tmp_path, average="tupe")
-    assert len(table.rows) == 8
+    assert len(table.rows) == len(TUPE_TABLE_2)
     for row in table.rows:
         _, average = TUPE_TABLE_2[row.model]
         assert 100 * table.average(row) == pytest.approx(average, abs=0.0051)  # two decimals
@@ -179,13 +176,6 @@ def test_the_same_trial_twice_counts_once_and_with_other_scores_is_refused(tmp_p
         read_sweep_results([tmp_path])
 
 
-def test_a_failed_trial_gives_way_to_its_repetition(tmp_path):
-    for name, ended in (("a", "failed"), ("b", 0.6), ("c", "failed")):
-        write_result(tmp_path / name, "RTE", ended)
-    (trial,) = read_sweep_results([tmp_path]).trials
-    assert trial.result.status == "finished"
-
-
 def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
     write_sweep_record(tmp_path, ["RTE", "CoLA"], [1e-3, 2e-3], [0, 1, 2])
     write_rates(tmp_path, "RTE", {1e-3: [0.6, "diverged", "diverged"]})
@@ -222,7 +212,6 @@ def test_different_precisions_and_learning_rates_have_a_note(tmp_path):
     [
         ({}, {"epochs": 10}, r"epochs \(None and 10\)"),
         ({}, {"examples": "c"}, "examples of RTE"),
-        ({"examples": "b-1"}, {"examples": "b-2"}, "examples of RTE"),
         ({"metrics": {"RTE": "f1"}}, {"metrics": {"RTE": "x"}}, r"--metric of RTE \(f1 and x\)"),
         # As of a run that was removed and trained again, between two sweeps of it.
         ({}, {"weights": "x"}, "weights of m"),
@@ -236,18 +225,6 @@ def test_sweeps_that_differ_in_more_than_models_and_tasks_are_refused(
         write_sweep_record(tmp_path / name, ["RTE"], [1e-3], [0], **changes)
     with pytest.raises(ConfigError, match=f"/a and .*/b cannot be .* differ in {different}; leave"):
         read_sweep_results([tmp_path])
-
-
-def test_sweeps_of_other_models_and_digests_of_a_version_before_their_second_part_are_read(
-    tmp_path,
-):
-    for name, examples in (("a", "b"), ("b", "b-1")):
-        write_result(tmp_path / name, "RTE", 0.7, model=name)
-        write_sweep_record(
-            *(tmp_path / name, ["RTE"], [1e-3], [0]),
-            **{"model": name, "examples": examples, "weights": name},
-        )
-    assert len(read_sweep_results([tmp_path]).trials) == 2
 
 
 def test_what_makes_no_table_is_refused(tmp_path):

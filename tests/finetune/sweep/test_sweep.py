@@ -127,11 +127,6 @@ def test_a_test_split_that_is_added_later_or_is_missing_then_is_not_refused(tmp_
     assert grown(fewer, more, tmp_path) == more == grown(more, fewer, tmp_path)
 
 
-def test_a_moved_model_is_the_same(tmp_path):
-    moved = model("/elsewhere", 20, "bb")
-    assert grown(record(), record((moved,)), tmp_path) == record()
-
-
 @pytest.mark.parametrize("name", ["..", "/etc", "a/../../b", ".hidden"])
 def test_whatever_the_name_of_a_model_its_trials_stay_in_the_folder_of_the_task(tmp_path, name):
     trial = Trial(model("x", None, "aa", name=name), task(), 1e-3, 0)

@@ -8,7 +8,7 @@ from finetune.sweep import trial as trial_module
 from finetune.sweep.references import TaskRef
 from finetune.sweep.trial import Context, MeasuredStep, Trial, TrialRunner
 from finetune.tasks.custom import OwnTask
-from finetune.tasks.task import Example, TaskError
+from finetune.tasks.task import TaskError
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
 from tests.finetune.models.kept_case import task_data
 from tests.finetune.sweep.test_sweep import NEW
@@ -35,19 +35,6 @@ def test_examples_that_changed_after_the_start_are_refused(tmp_path):
     train.write_text("text\tlabel\na\tyes\nb\tno\nc\tno\n")
     with pytest.raises(TaskError, match="examples of own have changed since this sweep"):
         worker.read(task)
-
-
-def test_a_test_split_that_is_read_later_changes_no_examples_and_another_one_does(tmp_path):
-    """As of a configuration of the Hub that could not be read at the start."""
-    rows = [Example(("text",), None, str(number)) for number in range(3)]
-    data = task_data()._replace(test={"test": rows[:2]})
-    worker = runner("letters", data)
-    more = data._replace(test={"test": rows[:2], "test_ax": rows})
-    assert worker.read(SimpleNamespace(name="letters", load=lambda: more)) == more
-    for test in ({"test": rows}, {}):
-        with pytest.raises(TaskError, match="examples of letters have changed since this sweep"):
-            other = data._replace(test=test)
-            worker.read(SimpleNamespace(name="letters", load=lambda other=other: other))
 
 
 def test_models_of_one_tokenizer_with_and_without_moses_have_rows_of_their_own(

@@ -134,24 +134,6 @@ def test_the_automatic_target_is_where_the_baseline_ends(baseline, tmp_path):
     assert comparison.speed_up(comparison.arms[0], "tokens") == 1
 
 
-@pytest.mark.parametrize(
-    ("ends", "target", "steps"),
-    [
-        ((3.9, 4.0, 4.2), 4.0, 40),  # crossings: 30 + 10 * 10 / 11, 40, never
-        ((3.8, 4.0), 4.0, (30 + 10 / 1.2 + 40) / 2),
-        ((3.5, 3.8, 4.0, 4.2), 4.0, (30 + 10 / 1.2 + 40) / 2),  # and one sooner, one never
-    ],
-)
-def test_the_median_of_the_baseline_reaches_the_automatic_target(tmp_path, ends, target, steps):
-    folders = [
-        write_run(tmp_path / f"s{seed}", "--seed", str(seed), losses=(7.0, 6.0, 5.0, end))
-        for seed, end in enumerate(ends)
-    ]
-    comparison = compare(runs(*folders))
-    assert comparison.target == target
-    assert comparison.reached(comparison.arms[0], "step") == pytest.approx(steps)
-
-
 def test_runs_that_differ_in_the_seed_form_one_arm_with_median_and_spread(baseline, tmp_path):
     folders = [
         write_run(

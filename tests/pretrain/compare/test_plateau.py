@@ -39,16 +39,6 @@ def test_a_phase_ends_where_the_curve_crosses_its_loss(tmp_path):
     # 5.5 is 4/5 of the way from 5.9 to 5.4, and 1/2 of that from 5.8 to 5.2.
 
 
-def test_the_phases_of_an_arm_of_several_seeds_are_medians(tmp_path):
-    curves = [(6.4, 5.4, 4.4), (6.4, 6.0, 5.0), (6.4, 6.3, 4.3), (6.4, 6.4, 6.4)]
-    comparison = compare(runs(*arms(tmp_path, curves[:3], curves[:1])), "5.0")
-    arm = comparison.arms[0]
-    left, reached = (comparison.left_plateau(arm, "step"), comparison.reached(arm, "step"))
-    assert left == pytest.approx(15) and reached == pytest.approx(20 + 10 * 1.3 / 2)
-    comparison = compare(runs(*arms(tmp_path / "more", curves[3:] * 2 + curves[:1])), "5.0")
-    assert comparison.left_plateau(comparison.arms[0], "step") is None
-
-
 def test_one_run_that_recorded_the_entropy_suffices(tmp_path):
     folders = arms(tmp_path, (6.6, 5.0), (6.6, 4.0))
     launches = folders[0] / "launches.jsonl"
@@ -58,12 +48,6 @@ def test_one_run_that_recorded_the_entropy_suffices(tmp_path):
     comparison = compare(runs(*folders))
     assert comparison.entropy == ENTROPY
     assert not any("unigram entropy" in note for note in comparison.notes)
-
-
-def test_of_different_entropies_the_lowest_counts(tmp_path):
-    low = arms(tmp_path / "low", (6.6, 5.0), frequency_entropy=6.25)
-    high = arms(tmp_path / "high", (6.6, 5.0), (6.6, 4.0))[1:]
-    assert compare(runs(*low, *high)).entropy == 6.25
 
 
 @pytest.mark.parametrize(

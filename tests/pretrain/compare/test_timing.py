@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pretrain.compare.caveats import speed_spread, weighted_by_seconds
+from pretrain.compare.caveats import speed_spread
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of
@@ -49,8 +49,6 @@ def test_precisions_that_were_chosen_and_what_was_not_recorded_are_no_difference
         {"threads": 2},
         {"precision": "float32"},
         {"hosts": 2},
-        {"waits": 0.2},
-        {"speeds": (30.0, 50.0)},
     ],
 )
 def test_time_that_cannot_be_compared_is_no_axis_and_the_first_note_says_why(
@@ -84,18 +82,6 @@ def test_layer_drop_makes_tokens_cheaper_and_not_the_machine_unsteady(tmp_path):
         line.update(training_seconds=seconds, flops=flops, tokens_per_second=256 / cost)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert speed_spread(read_run(folder)) == pytest.approx(0)
-
-
-def test_a_share_of_waiting_is_weighted_by_the_seconds_of_its_line(tmp_path):
-    folder = write_run(tmp_path / "run", losses=(7.0, 6.0), speeds=(100.0, 300.0))
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for line, share in zip(lines, (0.4, 0.0), strict=True):
-        line["processor_wait_share"] = share
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run = read_run(folder)
-    assert weighted_by_seconds(run, "processor_wait_share") == pytest.approx(0.4 * 3 / 4)
-    old = read_run(write_run(tmp_path / "old"))
-    assert weighted_by_seconds(old, "processor_wait_share") is None
 
 
 def test_losses_after_equal_hours_are_not_compared_where_seconds_are_not(tmp_path):

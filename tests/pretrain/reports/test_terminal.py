@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pretrain.reports.table import Table
-from pretrain.reports.terminal import WIDEST, paragraph, terminal_width
+from pretrain.reports.terminal import WIDEST, terminal_width
 from pretrain.reports.words import counted, listed
 
 HEADERS = ["arm", *(f"column {n}" for n in range(9)), "differences"]
@@ -45,25 +45,11 @@ def test_a_cell_stands_below_its_header():
     assert lines == ["arm  steps", "---  -----", "a        7", "b    1,600"]
 
 
-def test_long_names_are_broken_and_other_columns_stay_whole():
-    name = "runs/" + "seed_" * 20
-    text = table_of(["run", "loss"], [[name, "5.749"]]).as_text(60)
-    assert max(map(len, text.split("\n"))) <= 60
-    first = [line[:20].strip() for line in text.split("\n")[2:]]
-    assert "".join(first) == name
-
-
 def test_parts_repeat_all_columns_that_name_a_row():
     text = table_of(
         ["model", "steps", *"abc"], [["m", "10", *["50.0 - 60.0"] * 3]], keys=2
     ).as_text(32)
     assert [lines[2].split()[:2] for lines in parts_of(text)] == [["m", "10"]] * 3
-
-
-def test_paths_in_sentences_stay_whole():
-    path = "/a/path/that-is/longer/than/the/width/of-this/terminal"
-    lines = paragraph(f"see {path} for it", 30, first="note: ", rest="      ").split("\n")
-    assert lines == ["note: see", f"      {path}", "      for it"]
 
 
 def test_the_width_is_that_of_the_terminal_within_bounds(monkeypatch):

@@ -7,7 +7,6 @@ import pytest
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import predictions_per_batch
-from pretrain.schedules.step_plan import Schedule
 from pretrain.sweeps.budget import expected_flops
 from pretrain.train.recording.progress import Progress
 from tests.pretrain.sweeps.test_spec import sweep
@@ -89,28 +88,6 @@ def test_equal_times_are_hours_of_each_run(spec):
     assert {arm.settings.hours for arm in sweep(spec, *words).arms} == {0.5}
     with pytest.raises(ConfigError, match="how long 20 steps take is not known before"):
         sweep(spec, "--budget", "hours")
-
-
-def test_what_is_stated_in_steps_follows_the_length(tmp_path):
-    """The decay of the rate and of theta end where those of the recipe do."""
-    (tmp_path / "mine.toml").write_text(
-        '[arms]\nfull = "tiny_cpu"\n[arms.drop]\nrecipe = "tiny_cpu"\n'
-        'layer_drop = {schedule = "progressive", gamma = 0.5}\n'
-        'learning_rate = {schedule = "warmup_linear_decay_exp", decay_rate = 0.5, '
-        "decay_steps = 4}\n"
-    )
-    full, drop = (
-        arm.settings
-        for arm in sweep(tmp_path / "mine.toml", "--budget", "flops", "--steps", "40").arms
-    )
-    assert drop.steps > full.steps
-    assert drop.layer_drop.gamma == pytest.approx(0.5 * 40 / drop.steps)
-    first, last = (Schedule(drop, 1).plan(step) for step in (1, drop.steps))
-    assert last.theta == pytest.approx(0.5, abs=1e-6) and first.theta == 1.0
-    own = load_settings("tiny_cpu", ("--steps", "40")).learning_rate
-    warm = round(own.warmup_ratio * 40)
-    factor = 0.5 ** ((40 - warm) / 4)
-    assert last.learning_rate / own.peak == pytest.approx(factor, rel=0.35)
 
 
 @pytest.mark.parametrize(

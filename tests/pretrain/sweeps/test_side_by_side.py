@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.config.errors import ConfigError
 from tests.pretrain.sweeps.conftest import SIZES
 
 TWO = ("bert_a", "tupe_r", "--name", "x")
@@ -44,15 +43,11 @@ def test_gpus_are_divided_among_few_runs_and_each_has_a_port(here, run):
     assert len({match[2] for match in found}) == 2
 
 
-@pytest.mark.parametrize(("gpus", "used"), [("2", {"0", "1"}), ("1", {"0"})])
-def test_the_number_of_gpus_is_that_of_the_sweep_and_in_the_line_that_continues(
-    here, run, capsys, gpus, used
-):
+def test_the_number_of_gpus_is_that_of_the_sweep_and_in_the_line_that_continues(here, run, capsys):
     here.gpus(4)
-    run(*TWO, "--gpus", gpus)
-    line = f"continue with: tupelo sweep bert_a tupe_r --gpus {gpus} "
-    assert line in capsys.readouterr().out
-    assert len(here.calls("python -m pretrain train ")) == 2 and set(here.visible()) == used
+    run(*TWO, "--gpus", "2")
+    assert "continue with: tupelo sweep bert_a tupe_r --gpus 2 " in capsys.readouterr().out
+    assert len(here.calls("python -m pretrain train ")) == 2 and set(here.visible()) == {"0", "1"}
 
 
 def test_a_sweep_on_several_machines_trains_one_run_after_the_other(here, run, capsys):
@@ -110,18 +105,3 @@ def test_on_processors_runs_share_the_threads(here, run, monkeypatch, capsys):
     assert set(here.calls("threads")) == {f"threads {share}"}
     assert len(here.calls(" train ")) == 3
     assert " --at-once 2 " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("gpus", "options", "message"),
-    [
-        (2, ("--at-once", "3"), "--at-once 3: there are 2 GPUs for these runs"),
-        (0, ("--at-once", "999"), "processors for these runs; ask for fewer"),
-        (0, ("--at-once", "0"), "0: not a whole number of at least 1"),
-    ],
-)
-def test_more_at_once_than_there_is_room_for_is_refused(here, run, gpus, options, message):
-    here.gpus(gpus)
-    with pytest.raises(ConfigError, match=message):
-        run(*TWO, *options)
-    assert not here.calls(" train ")

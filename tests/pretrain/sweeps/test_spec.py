@@ -10,6 +10,7 @@ from pretrain.commands import sweep as sweep_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.recipe_files import first_comment, recipe_files, sweep_files
+from pretrain.model.cost import parameters_by_group
 from pretrain.sweeps.plan import Sweep
 
 SPEC = """\
@@ -187,3 +188,34 @@ def test_the_example_of_the_help_is_a_sweep(written):
     example = sweep_command.__doc__.partition(".toml file:\n\n")[2]
     asked = sweep(written(example), "--corpus", "text.txt")
     assert [arm.name for arm in asked.arms] == ["baseline", "drop-0.5", "drop-0.9"]
+
+
+@pytest.mark.parametrize("recipe", ["bert_large", "electra_base", "pld_base", "tupe_r_pld"])
+def test_a_recipe_becomes_tiny_and_keeps_its_kind(recipe):
+    (arm,) = sweep(recipe, "--smoke").arms
+    settings, own = arm.settings, load_settings(recipe)
+    assert (
+        parameters_by_group(settings.model, settings.objective, settings.electra)["total"] < 100_000
+    )
+    assert settings.steps * settings.batch.global_sequences * settings.data.sequence_length < 1e5
+    assert settings.layer_drop == own.layer_drop and settings.optimizer == own.optimizer
+    for name in ("positions", "norm", "output_bias"):
+        assert settings.model.model_dump()[name] == own.model.model_dump()[name]
+
+
+def test_what_the_command_line_gives_stays(tmp_path):
+    words = ("--steps", "7", "--model.width", "64", "--data.shards", str(tmp_path))
+    (arm,) = sweep("bert_a", "--smoke", *words).arms
+    assert (arm.settings.steps, arm.settings.model.width) == (7, 64)
+    assert arm.settings.data == load_settings("bert_a", words).data
+    (arm,) = sweep("bert_a", "--smoke", "--corpus", "mine.txt").arms
+    assert arm.settings.data.corpus == ("mine.txt",)
+
+
+@pytest.mark.parametrize("seeds", ["3", "[4, 8]"])
+def test_a_smoke_test_has_one_seed_unless_the_command_line_gives_more(tmp_path, seeds):
+    (tmp_path / "mine.toml").write_text(f"seeds = {seeds}\narms.a = 'bert_a'")
+    smoke = sweep(str(tmp_path / "mine.toml"), "--smoke")
+    assert smoke.seeds_of(smoke.arms[0]) == [4 if "4" in seeds else smoke.arms[0].settings.seed]
+    several = sweep(str(tmp_path / "mine.toml"), "--smoke", "--seeds", "2")
+    assert len(several.seeds_of(several.arms[0])) == 2

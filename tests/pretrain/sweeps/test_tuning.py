@@ -65,12 +65,6 @@ def test_a_setting_that_is_given_and_tried_is_refused(spec):
     sweep(spec, "--optimizer.epsilon", "0.001")
     with pytest.raises(ConfigError, match="^learning_rate.peak is given, and .tune. tries it"):
         sweep(spec, PEAK, "0.001")
-    own = SPEC.replace(
-        'two = "tupe_r"', 'two = { recipe = "tupe_r", tune.optimizer.epsilon = [1, 2, 3, 4] }'
-    )
-    spec.write_text(own)
-    with pytest.raises(ConfigError, match="^optimizer.epsilon is given, and .tune. tries it"):
-        sweep(spec, "--optimizer.epsilon", "0.001")
     spec.write_text(SPEC.replace("[arms]", "settings.learning_rate.peak = 0.5\n[arms]"))
     with pytest.raises(ConfigError, match="^learning_rate.peak is given, and .tune. tries it"):
         sweep(spec)
