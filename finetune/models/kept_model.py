@@ -6,15 +6,17 @@ carry their code, as exports of pre-training do.
 
 config.json         its entry "tupelo_fine_tuned" is a `KeptRecord`
 model.safetensors   of a regression in the units of the labels: the last layer scales and shifts
+trained_output/     of a regression: the last layer as it was trained, not rounded by that
 README.md           the model card
 
-Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel` as trained.
+Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel`.
 """
 
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -25,19 +27,25 @@ from finetune.models.kept_record import FINE_TUNED, KeptConfiguration, KeptRecor
 from finetune.results.result import TrialResult, read_json
 from finetune.training.encoding import EncodedTask
 from finetune.training.model import ENCODER, HEAD, TaskModel
-from finetune.training.targets import Values
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.convert.exports.hf_format import CONFIG_FILE, read_folder, write_folder
+from pretrain.convert.exports.hf_format import (
+    CONFIG_FILE,
+    read_folder,
+    save_weights,
+    write_folder,
+)
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.text_encoder import TextEncoder
-from pretrain.convert.weights import WEIGHTS_FILE, check_weights
+from pretrain.convert.weights import WEIGHTS_FILE, check_weights, stored_weights
 
 MODEL_FOLDER = "model"  # in the folder of a trial
+OUTPUT_FOLDER = "trained_output"
 FORMER_RECORD_FILE = "fine_tuned.json"
 RECORD_FILES = (CONFIG_FILE, FORMER_RECORD_FILE)
 PARTIAL, REMOVED = ".partial", ".removed"
 MOST_NAMED = 10  # in a message
+OUTPUT = {f"{HEAD}output.weight", f"{HEAD}output.bias"}
 REPEAT = "fine-tune again, or restore the folder from a copy"
 
 
@@ -76,9 +84,12 @@ def save_model(
     partial.mkdir()
     record = record_of(model.settings, data, pretrained, result)
     weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    if isinstance(data.target, Values):
-        weights = _in_units_of_labels(weights, data.target.centre, data.target.spread)
     write_card(partial, record, weights, data.task, result)
+    if not record.labels:
+        trained = {name: weights[name] for name in OUTPUT}
+        (partial / OUTPUT_FOLDER).mkdir()
+        save_weights(partial / OUTPUT_FOLDER / WEIGHTS_FILE, trained)
+        weights |= _in_units_of_labels(trained, record)
     write_folder(
         partial,
         record.configuration(),
@@ -87,7 +98,8 @@ def save_model(
         pretrained.text_encoder,
         sequence_length=record.sequence_length,
     )
-    write_through(partial / WEIGHTS_FILE)
+    for file in partial.rglob(WEIGHTS_FILE):
+        write_through(file)
     put_in_place(partial, folder)
 
 
@@ -159,18 +171,22 @@ def read_model(folder: Path) -> KeptModel:
     weights, text_encoder = read_folder(folder, record, kind, record.model.num_layers, fix=REPEAT)
     if is_former:
         weights = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in weights.items()}
+    trained = stored_weights(folder / OUTPUT_FOLDER)
+    scaled = _in_units_of_labels(trained, record) if trained.keys() == OUTPUT else {}
+    if scaled and all(torch.equal(tensor, weights[name]) for name, tensor in scaled.items()):
+        weights |= trained
+    elif not is_former:  # transformers has trained or saved it again: in units of the labels
+        record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
     num_outputs, place = record.target.num_outputs, str(folder / WEIGHTS_FILE)
     check_weights(weights, lambda: TaskModel(record.model, num_outputs), place=place)
-    if is_former:
-        weights = _in_units_of_labels(weights, record.centre, record.spread)
     return KeptModel(record, weights, text_encoder)
 
 
-def _in_units_of_labels(
-    weights: dict[str, Tensor], centre: float, spread: float
-) -> dict[str, Tensor]:
-    weight, bias = f"{HEAD}output.weight", f"{HEAD}output.bias"
-    return weights | {weight: weights[weight] * spread, bias: weights[bias] * spread + centre}
+def _in_units_of_labels(trained: dict[str, Tensor], record: KeptRecord) -> dict[str, Tensor]:
+    return {
+        name: tensor * record.spread + (record.centre if name.endswith("bias") else 0.0)
+        for name, tensor in trained.items()
+    }
 
 
 def as_pretrained(folder: Path) -> Pretrained:

@@ -29,8 +29,8 @@ class KeptRecord(ExportRecord):
     texts: tuple[str, ...] = Field(min_length=1, max_length=2)  # columns
     label: str  # column
     labels: tuple[str, ...]  # none: a regression
-    centre: float = 0.0  # of a regression in a folder of before, whose weights are as trained, and
-    spread: float = 1.0  # their unit: see `Values`
+    centre: float = 0.0  # of the numbers of a regression, and
+    spread: float = Field(1.0, gt=0)  # their unit: see `Values`
     metric: str  # the main one of the task
     pretrained_length: int = Field(ge=3)  # of the longest row of pre-training
     model: ModelSettings
@@ -38,7 +38,7 @@ class KeptRecord(ExportRecord):
     @property
     def target(self) -> Target:
         """Return how predictions are derived from logits."""
-        return Classes(len(self.labels)) if self.labels else Values(0.0, 1.0)
+        return Classes(len(self.labels)) if self.labels else Values(self.centre, self.spread)
 
     @property
     def stock(self) -> StockModel | None:
@@ -73,7 +73,7 @@ def record_of(
     model: ModelSettings, data: EncodedTask, pretrained: Pretrained, result: TrialResult
 ) -> KeptRecord:
     """Return the record of a model that was fine-tuned; see `save_model`."""
-    task, encoder = data.task, pretrained.text_encoder
+    task, target, encoder = data.task, data.target, pretrained.text_encoder
     return KeptRecord(
         name=result.model,
         step=result.step,
@@ -84,6 +84,8 @@ def record_of(
         texts=task.texts,
         label=task.label,
         labels=task.labels,
+        centre=target.centre if isinstance(target, Values) else 0.0,
+        spread=target.spread if isinstance(target, Values) else 1.0,
         metric=task.metrics[0],
         pretrained_length=pretrained.sequence_length,
         model=model,

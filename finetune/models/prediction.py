@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
@@ -35,11 +36,14 @@ class Predictor:
         for start in range(0, len(texts), CHUNK):
             outputs = self.outputs(texts[start : start + CHUNK])
             if not self.record.labels:
-                yield from ({"value": _rounded(value)} for value in outputs)
+                # Beside a mean such as a year, the digits that count are those of the spread.
+                decimals = DIGITS - 1 - math.floor(math.log10(self.record.spread))
+                yield from ({"value": round(float(value), decimals)} for value in outputs)
                 continue
             for best, row in zip(outputs.argmax(axis=1), softmax(outputs, axis=1), strict=True):
-                shares = dict(zip(self.record.labels, map(_rounded, row), strict=True))
-                yield {"label": self.record.labels[best], "probabilities": shares}
+                shares = [float(f"{share:.{DIGITS}g}") for share in row]
+                by_label = dict(zip(self.record.labels, shares, strict=True))
+                yield {"label": self.record.labels[best], "probabilities": by_label}
 
     def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
         """Return the logits N x C, or in a regression N numbers in the units of the labels."""
@@ -66,7 +70,3 @@ def write_predictions(
         else:
             first, *others = found.values()
             table.writerow([first, *others[0].values()] if others else [first])
-
-
-def _rounded(number: float) -> float:
-    return float(f"{number:.{DIGITS}g}")

@@ -6,7 +6,6 @@ moves a row between training and development set.
 """
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
@@ -21,8 +20,6 @@ from pretrain.config.settings import Section
 from pretrain.reports.words import counted
 
 HELD_OUT_SHARE = 0.1
-# Of the largest number of a regression: what its numbers must span, for which fp32 has 7 digits.
-SMALLEST_SPAN = 1e-5
 
 
 class OwnTask(Section):
@@ -74,8 +71,6 @@ def read_own(own: OwnTask) -> TaskData:
     rows = read_rows(own.train, columns)
     task, notes = _task_of(own, rows)
     train, test = examples_of(task, rows, own.train), dict[str, list[Example]]()
-    if own.regression:
-        _check_span(train, own)
     if own.test is not None:
         test["test"] = examples_of(
             task, read_rows(own.test, own.texts), own.test, is_labelled=False
@@ -110,7 +105,7 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
             "another column"
         )
     labels = () if own.regression else labels_of(words, where)
-    main, notes = own.metric or "pearson", []
+    main, notes = own.metric or "pearson", list[str]()
     if own.metric is None and labels:
         main, notes = usual_metric(words)
     elif main == "f1" and labels:
@@ -118,13 +113,3 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
     metrics = metrics_of(labels, main)
     task = Task(own.name, labels, metrics, own.texts, own.label, identity=None, file=own.train.name)
     return task, notes
-
-
-def _check_span(examples: Sequence[Example], own: OwnTask) -> None:
-    """Check that fp32 can tell the numbers of a regression apart, as it cannot seconds of 2026."""
-    numbers = [float(example.label) for example in examples if example.label is not None]
-    if max(numbers) - min(numbers) < SMALLEST_SPAN * max(map(abs, numbers)):
-        raise TaskError(
-            f"{own.train}: column {own.label!r} holds numbers from {min(numbers):g} to "
-            f"{max(numbers):g}, which fp32 cannot tell apart; subtract a number from all of them"
-        )

@@ -45,3 +45,10 @@ def test_a_model_that_says_the_same_of_everything_is_noticed():
     assert is_constant(Classes(2), logits) and not is_constant(Classes(2), logits * [[1], [-1]])
     values = numpy.array([[0.5], [0.5001]], dtype=numpy.float32)
     assert is_constant(Values(0, 5), values) and not is_constant(Values(0, 5), 100 * values)
+
+
+def test_numbers_beside_a_large_mean_keep_their_differences():
+    """As of seconds since 1970: fp32 has three numbers within a minute."""
+    logits = numpy.linspace(-1, 1, 100, dtype=numpy.float32)[:, None]
+    outputs = Values(centre=1.7e9, spread=30.0).outputs(logits)
+    assert outputs.tolist() == pytest.approx([1.7e9 + 30 * float(x) for (x,) in logits], abs=1e-5)

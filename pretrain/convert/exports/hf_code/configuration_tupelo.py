@@ -47,7 +47,7 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
     @property
     def head_width(self) -> int:
         """Return the width of one attention head."""
-        return self.hidden_size // self.num_attention_heads
+        return int(self.hidden_size // self.num_attention_heads)
 
 
 TupeloConfig.register_for_auto_class()  # `save_pretrained` then copies this file

@@ -265,19 +265,6 @@ class TupeloForMaskedLM(TupeloWithHead):
             config.hidden_size, config.vocab_size, config.layer_norm_eps
         )
 
-    def get_output_embeddings(self) -> nn.Linear:
-        """Return the output weights and their bias as a linear map, which shares them."""
-        table_VD = self.encoder.token_embeddings.weight
-        linear = nn.Linear(table_VD.shape[1], table_VD.shape[0], device="meta")
-        linear.weight, linear.bias = table_VD, self.head.output_bias
-        return linear
-
-    def set_output_embeddings(self, value: nn.Linear) -> None:
-        """Replace the output weights, which are the table of the tokens too, and their bias."""
-        self.encoder.token_embeddings.weight = value.weight
-        if value.bias is not None:
-            self.head.output_bias = value.bias
-
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Embedding:
         """Resize the table, which is the output weights too, and their bias with it."""
         table = super().resize_token_embeddings(*arguments, **options)

@@ -134,21 +134,6 @@ def test_an_answer_has_the_logits_of_its_start_and_end(exported):
     assert len(model(ids, return_dict=False)) == 2
 
 
-@torch.no_grad()
-def test_the_output_embeddings_are_the_map_of_the_head(exported):
-    ids, _ = rows()
-    model = loaded(AutoModelForMaskedLM, exported("tupe-r"))
-    last = model.get_output_embeddings()
-    assert last.weight is model.get_input_embeddings().weight
-    states = model.encoder(ids).last_hidden_state
-    hidden = model.head.norm(F.gelu(model.head.dense(states)))
-    torch.testing.assert_close(last(hidden), model(ids).logits)
-    other = torch.nn.Linear(last.in_features, last.out_features)
-    model.set_output_embeddings(other)
-    assert model.get_input_embeddings().weight is other.weight
-    assert model.get_output_embeddings().bias is other.bias
-
-
 @pytest.mark.parametrize("positions", KINDS)
 @torch.no_grad()
 def test_a_graph_of_one_length_holds_for_every_number_of_rows(exported, positions):
