@@ -81,11 +81,9 @@ def _parsed(text: str) -> tuple[str | None, str, dict[str, str]]:
         not is_path(place) and not is_path(place.partition(":")[2]) and (found := _KEY.match(place))
     ):
         place, keys = found[1], {found[2]: found[3]} | keys
-    if is_path(place):
-        return None, place, keys
-    if place == PYTHON_DOCS:
+    if place == PYTHON_DOCS and not is_path(place):
         return PYTHON_DOCS, place, keys
-    if ":" not in place:
+    if is_path(place) or ":" not in place:
         return None, place, keys
     kind, _, place = place.partition(":")
     if kind not in KINDS:

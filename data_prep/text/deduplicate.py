@@ -42,7 +42,11 @@ def repetitions(parts: Iterator[Hashes], count: int, scratch: Path) -> Iterator[
     for bucket in _into_buckets(parts, num_buckets, scratch):
         records = np.fromfile(bucket, _RECORD)
         bucket.unlink()
-        yield _repeated_places(records)
+        order = np.lexsort((records["low"], records["high"]))  # stable: equal ones keep their order
+        ordered = records[order]
+        high, low = ordered["high"], ordered["low"]
+        repeated = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+        yield ordered["place"][1:][repeated]
     scratch.rmdir()
 
 
@@ -73,13 +77,3 @@ def _joined(parts: Iterator[Hashes]) -> Iterator[Hashes]:
             waiting = []
     if waiting:
         yield np.concatenate(waiting)
-
-
-def _repeated_places(records: NDArray[np.void]) -> NDArray[np.uint64]:
-    """Return the places of all records but the first of each value; records are in order."""
-    order = np.lexsort((records["low"], records["high"]))  # stable: equal ones keep their order
-    ordered = records[order]
-    high, low = ordered["high"], ordered["low"]
-    repeated = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-    places: NDArray[np.uint64] = ordered["place"][1:][repeated]
-    return places

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +15,8 @@ from data_prep.shards.manifest import TokenizerRecord
 from data_prep.text.moses import moses_words
 from data_prep.text.sentences import split_sentences
 
-# A batch takes about 20 times the memory of its text; smaller batches are not faster.
-CHARACTERS_PER_BATCH = 1_000_000
+# About a megabyte of sentences: a batch takes 20 times the memory of its text.
+PIECES_PER_BATCH = 8192
 
 
 class EncodedDocument(NamedTuple):
@@ -53,8 +52,10 @@ class DocumentEncoder:
         tokenizer = _tokenizer(self.tokenizer_file, self.record.sha256)
         ids = (
             np.array(encoding.ids, np.uint32)
-            for batch in _batches(texts)
-            for encoding in tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            for first in range(0, len(texts), PIECES_PER_BATCH)
+            for encoding in tokenizer.encode_batch_fast(
+                texts[first : first + PIECES_PER_BATCH], add_special_tokens=False
+            )
         )
         return [
             EncodedDocument(
@@ -87,19 +88,6 @@ def text_pieces(
     if moses is not None:
         pieces = [moses_words(piece, moses) for piece in pieces]
     return pieces, num_sentences
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    num_characters = 0
-    for text in texts:
-        batch.append(text)
-        num_characters += len(text)
-        if num_characters >= CHARACTERS_PER_BATCH:
-            yield batch
-            batch, num_characters = [], 0
-    if batch:
-        yield batch
 
 
 @functools.lru_cache(maxsize=1)

@@ -68,7 +68,12 @@ def split_sentences(
         if splitter == "sentencex":
             cut = [_cut_by_rules(piece, language) for piece in pieces]
         else:
-            cut = _cut_by_spacy(pieces, language)
+            pipeline = _sentencizer(language)
+            cut = [
+                [sentence.text_with_ws for sentence in text.sents] for text in pipeline.pipe(pieces)
+            ]
+            if len(pipeline.vocab.strings) > MOST_WORDS_KEPT:
+                _sentencizer.cache_clear()
         sentences = [sentence for piece in cut for sentence in piece]
         # Neither library guarantees it.
         yield sentences if "".join(sentences) == paragraph else [paragraph]
@@ -99,14 +104,6 @@ def _pieces(paragraph: str) -> Iterator[str]:
         yield paragraph[:end]
         paragraph = paragraph[end:]
     yield paragraph
-
-
-def _cut_by_spacy(pieces: list[str], language: str) -> list[list[str]]:
-    pipeline = _sentencizer(language)
-    cut = [[sentence.text_with_ws for sentence in text.sents] for text in pipeline.pipe(pieces)]
-    if len(pipeline.vocab.strings) > MOST_WORDS_KEPT:
-        _sentencizer.cache_clear()
-    return cut
 
 
 @functools.cache

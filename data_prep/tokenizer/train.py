@@ -4,7 +4,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
@@ -38,18 +38,31 @@ def train_tokenizer(
         vocabulary_size: Number of tokens, special ones included.
         lowercase: Whether to lowercase and to strip accents.
         moses: Whether Moses has separated the words: then they end at spaces only.
-
-    Raises:
-        TokenizerError: The vocabulary is too small for the 256 bytes.
     """
-    check_vocabulary_size(vocabulary_size, kind=kind)
     if kind == "byte-bpe":
         return _finished(_trained_on_bytes(sentences, vocabulary_size, lowercase=lowercase))
     ends = pre_tokenizers.WhitespaceSplit() if moses else pre_tokenizers.BertPreTokenizer()
     words = pre_tokenizers.Sequence([ends, pre_tokenizers.Split(Regex(CLAUSES), "isolated")])
-    counts = character_counts(sentences, lowercase=lowercase)
-    alphabet = alphabet_of(counts, vocabulary_size=vocabulary_size)
-    learned = _learned_pieces(sentences, vocabulary_size, alphabet, words, lowercase=lowercase)
+    alphabet = alphabet_of(sentences, vocabulary_size=vocabulary_size, lowercase=lowercase)
+    # The trainer numbers the continuing characters ("##a") in the order of a hash map that differs
+    # between processes, and breaks ties by number. Passing them as special tokens fixes the order;
+    # only the real special tokens are declared special below. Others cannot occur inside a word:
+    # BERT separates punctuation.
+    inside = [one for one in alphabet if len(words.pre_tokenize_str(one * 2)) == 1]
+    continuing = [CONTINUATION + character for character in inside]
+    trainer = trainers.BpeTrainer(  # tokenizers' WordPieceTrainer wraps it
+        vocab_size=vocabulary_size,
+        special_tokens=[*SPECIAL_TOKENS, *continuing],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        continuing_subword_prefix=CONTINUATION,
+        show_progress=False,
+    )
+    learner = _untrained(
+        models.BPE(continuing_subword_prefix=CONTINUATION), words, lowercase=lowercase
+    )
+    learner.train_from_iterator(sentences, trainer)
+    learned = json.loads(learner.to_str())["model"]
     model: models.Model = models.WordPiece(learned["vocab"], unk_token=UNK)
     if kind == "bpe":
         merges = [(left, right) for left, right in learned["merges"]]
@@ -73,25 +86,20 @@ def check_vocabulary_size(vocabulary_size: int, *, kind: TokenizerKind) -> None:
         )
 
 
-def character_counts(sentences: Iterable[str], *, lowercase: bool) -> Counter[str]:
-    """Return the count of each character after BERT's normalisation, without white space."""
+def alphabet_of(sentences: Iterable[str], *, vocabulary_size: int, lowercase: bool) -> list[str]:
+    """Return the most frequent characters after BERT's normalisation, sorted, no white space.
+
+    At most 1000, and at most a sixteenth of the vocabulary (or 64, if that is more): each may take
+    two tokens ("a" and "##a"), and a text with rare scripts would leave no entries for words.
+    """
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     counts: Counter[str] = Counter()
     # The normalisation of a character does not depend on its neighbours.
     for character, count in Counter(itertools.chain.from_iterable(sentences)).items():
         for mark in normalizer.normalize_str(character):
-            counts[mark] += count
-    return Counter({mark: count for mark, count in counts.items() if not mark.isspace()})
-
-
-def alphabet_of(counts: Counter[str], *, vocabulary_size: int) -> list[str]:
-    """Return the most frequent characters, sorted.
-
-    At most 1000, and at most a sixteenth of the vocabulary (or 64, if that is more): each may take
-    two tokens ("a" and "##a"), and a text with rare scripts would leave no entries for words.
-    """
+            counts[mark] += count * (not mark.isspace())
     limit = min(LARGEST_ALPHABET, max(64, vocabulary_size // 16))
-    by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
+    by_frequency = sorted(+counts, key=lambda character: (-counts[character], character))
     return sorted(by_frequency[:limit])
 
 
@@ -148,38 +156,6 @@ def _trained_on_bytes(
     )
     tokenizer.train_from_iterator(sentences, trainer)
     return tokenizer
-
-
-def _learned_pieces(
-    sentences: Iterable[str],
-    vocabulary_size: int,
-    alphabet: list[str],
-    words: pre_tokenizers.PreTokenizer,
-    *,
-    lowercase: bool,
-) -> dict[str, Any]:
-    """Return the vocabulary and the merges, as tokenizers writes a BPE model.
-
-    The trainer numbers the continuing characters ("##a") in the order of a hash map that differs
-    between processes, and breaks ties by number. Passing them as special tokens fixes the order;
-    `train_tokenizer` then declares only the real special tokens special.
-    """
-    # Others cannot occur inside a word: BERT separates punctuation.
-    inside = [one for one in alphabet if len(words.pre_tokenize_str(one * 2)) == 1]
-    continuing = [CONTINUATION + character for character in inside]
-    trainer = trainers.BpeTrainer(  # tokenizers' WordPieceTrainer wraps it
-        vocab_size=vocabulary_size,
-        special_tokens=[*SPECIAL_TOKENS, *continuing],
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        continuing_subword_prefix=CONTINUATION,
-        show_progress=False,
-    )
-    model = models.BPE(continuing_subword_prefix=CONTINUATION)
-    learner = _untrained(model, words, lowercase=lowercase)
-    learner.train_from_iterator(sentences, trainer)
-    learned: dict[str, Any] = json.loads(learner.to_str())["model"]
-    return learned
 
 
 def _untrained(

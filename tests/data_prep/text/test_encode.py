@@ -33,7 +33,7 @@ def encoders(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_document_is_its_paragraphs_joined_by_spaces(encoders, kind, monkeypatch):
-    monkeypatch.setattr(encoding, "CHARACTERS_PER_BATCH", 30)
+    monkeypatch.setattr(encoding, "PIECES_PER_BATCH", 2)
     encoder, tokenizer = encoders[kind]
     found = pickle.loads(pickle.dumps(encoder)).encode(DOCUMENTS)
     for document, encoded in zip(DOCUMENTS, found, strict=True):
