@@ -31,7 +31,6 @@ class KeptRecord(ExportRecord):
     labels: tuple[str, ...]  # none: a regression
     centre: float = 0.0  # of the numbers of a regression, and
     spread: float = Field(1.0, gt=0)  # their unit: see `Values`
-    metric: str  # the main one of the task
     pretrained_length: int = Field(ge=3)  # of the longest row of pre-training
     model: ModelSettings
 
@@ -86,7 +85,6 @@ def record_of(
         labels=task.labels,
         centre=target.centre if isinstance(target, Values) else 0.0,
         spread=target.spread if isinstance(target, Values) else 1.0,
-        metric=task.metrics[0],
         pretrained_length=pretrained.sequence_length,
         model=model,
     )

@@ -29,7 +29,10 @@ def shown(table: ScoreTable) -> Table:
     Below a median are the metrics that it is made from, the range over the seeds, the learning
     rate where several were tried, and how many seeds there are if some are missing.
     """
-    rows = [_keys(table, row) for row in table.rows]
+    rows = [{"model": table.label(row)} for row in table.rows]
+    if any(row.step is not None for row in table.rows):
+        for cells, row in zip(rows, table.rows, strict=True):
+            cells["steps"] = "" if row.step is None else _step(row.step)
     keys, best = len(rows[0]), set()
     columns = [
         (
@@ -40,7 +43,9 @@ def shown(table: ScoreTable) -> Table:
         for column in table.columns
     ]
     if table.averaged:
-        columns.append(("average", [_average(table, row) for row in table.rows]))
+        averages = [(table.average(row), ", ".join(table.lacking(row))) for row in table.rows]
+        texts = [f"-\nlacks {lacks}" if one is None else _shown(one) for one, lacks in averages]
+        columns.append(("average", texts))
     for title, texts in columns:
         # Equal as shown is equal.
         values = [
@@ -78,14 +83,6 @@ def _metrics(table: ScoreTable, task: str) -> str:
     if len(names) < 2 or not table.rule.takes_mean(task):
         return names[0] if names else "-"
     return f"mean of {' and '.join(names)}"
-
-
-def _keys(table: ScoreTable, row: TableRow) -> dict[str, str]:
-    """Return the cells that say what a row is."""
-    cells = {"model": table.label(row)}
-    if any(other.step is not None for other in table.rows):
-        cells["steps"] = "" if row.step is None else _step(row.step)
-    return cells
 
 
 def _step(step: int) -> str:
@@ -126,11 +123,6 @@ def _parts(rate: RateScores, column: Column) -> str:
     if any(median is None or median == DIVERGED for median in found):
         return ""
     return "/".join(_shown(median) for median in found if median is not None)
-
-
-def _average(table: ScoreTable, row: TableRow) -> str:
-    average = table.average(row)
-    return f"-\nlacks {', '.join(table.lacking(row))}" if average is None else _shown(average)
 
 
 def _range(scores: Sequence[float]) -> str:

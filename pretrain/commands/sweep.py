@@ -203,14 +203,10 @@ def _describe(runs: list[SweepRun]) -> None:
     Raises:
         SystemExit: one failed.
     """
-    status = 0
     for run in runs:
         if run.is_finished:
             print(f"{run.folder.name}: finished before")
             continue
         ended = run_child(Child(trainer_words(*run.words, "--dry-run")))
-        status = max(status, ended.status)
-        if ended.stopped:
-            break
-    if status:
-        sys.exit(status)
+        if ended.status or ended.stopped:
+            sys.exit(ended.status)

@@ -3,6 +3,7 @@
 import math
 import statistics
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -38,7 +39,7 @@ FIGURES = {
 }
 ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of the first steps
 NUM_MARKERS = 6  # on a line
-LEVEL_TEXT = {
+LEVEL_TEXT: dict[str, Any] = {
     **{"xycoords": ("axes fraction", "data"), "textcoords": "offset points"},
     **{"fontsize": 8, "color": MUTED},
 }
@@ -134,4 +135,4 @@ def _draw_arm(axes: Axes, arms: list[Arm], number: int, axis: str) -> float:
     every = max(1, len(points) // NUM_MARKERS)
     begin = number * every // len(arms)
     axes.plot(x, y, linewidth=1.6, markersize=4, markevery=(begin, every), **style)
-    return min(y)
+    return float(min(y))

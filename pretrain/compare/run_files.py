@@ -82,10 +82,6 @@ class Result(_Line):
     expected_flops: Amount | None = None  # missing in older versions
 
 
-class _Batch(_Line):
-    global_sequences: Count
-
-
 class _LayerDrop(_Line):
     schedule: Word
 
@@ -96,7 +92,6 @@ class Settings(_Line):
     name: Annotated[str, Field(min_length=1, max_length=10_000)]
     seed: int
     hours: Speed | None = None
-    batch: _Batch
     layer_drop: _LayerDrop
 
 

@@ -33,14 +33,6 @@ class ReportFolder:
     kind: str
     option: str
 
-    def refuse_if_taken(self) -> None:
-        """Check that the folder may be written to.
-
-        Raises:
-            ConfigError: it holds something else.
-        """
-        self._files_before()
-
     @contextmanager
     def writing(self) -> Iterator[Path]:
         """Yield an empty folder; its files replace those of the report when the block has ended.
@@ -50,7 +42,7 @@ class ReportFolder:
         Raises:
             ConfigError: the folder holds something else, or cannot be written.
         """
-        before = self._files_before()
+        before = self.refuse_if_taken()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=self.folder) as partial:
@@ -70,8 +62,12 @@ class ReportFolder:
                 f"{self.option}"
             ) from None
 
-    def _files_before(self) -> list[str]:
-        """Return the files of the report that is to be replaced."""
+    def refuse_if_taken(self) -> list[str]:
+        """Return the files of the report that is to be replaced.
+
+        Raises:
+            ConfigError: the folder holds something else.
+        """
         if not self.folder.is_dir():
             return []
         found = sorted(entry.name for entry in self.folder.iterdir())

@@ -5,7 +5,7 @@ seeds. What ran, by the drop masks of a run, is a little more or less.
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from data_prep.files.quoting import quoted
 from pretrain.config.errors import ConfigError
@@ -17,17 +17,11 @@ UNITS = ("steps", "tokens", "flops", *HOURS)
 USAGE = "give steps, tokens, flops or hours, and an amount if not the baseline's: flops=2e13"
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What each run may cost.
+class Budget(NamedTuple):
+    """What each run may cost."""
 
-    Attributes:
-        unit: one of `UNITS`.
-        amount: of each run; None: that of the baseline.
-    """
-
-    unit: str
-    amount: float | None
+    unit: str  # one of `UNITS`
+    amount: float | None  # of each run; None: that of the baseline
 
 
 def read_budget(text: str, place: str) -> Budget:
