@@ -91,8 +91,8 @@ def test_what_is_added_trains_and_resumes(command, tmp_path, file):
     assert lines(folder, "evals.jsonl") == evaluations
 
 
-def test_a_suite_that_is_added_is_listed():
-    assert "BoolQ" in run(SUITE, "finetune", "tasks")
+def test_a_suite_that_is_added_has_an_option():
+    assert "--superglue" in run(SUITE, "finetune", "run", "--help")
 
 
 @pytest.mark.slow("starts a copy of the program")
