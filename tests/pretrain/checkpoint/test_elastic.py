@@ -91,25 +91,6 @@ def cut(run, step):
             shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(
-    "positions",
-    mostly_slow(
-        ["shaw", "tupe-a-table", "alibi", "rope"],
-        "further encodings",
-    ),
-)
-def test_a_killed_run_of_an_encoding_goes_on_as_the_straight_one(command, tmp_path, positions):
-    """Bit for bit, with blocks dropped before and after."""
-    drops = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", 0.4)
-    straight = command.train(tmp_path / "straight", "--model.positions", positions, *drops)
-    killed = shutil.copytree(straight, tmp_path / "killed")
-    cut(killed, 10)
-    status, _, errors = command.run(["train", str(killed), "--resume"])
-    assert status == 0, errors[-3000:]
-    for name in ("metrics.jsonl", "evals.jsonl"):
-        assert lines(killed, name) == lines(straight, name)
-
-
 @pytest.mark.ranks
 def test_two_ranks_resume_a_run_of_one_from_an_older_checkpoint_with_what_fits_on_both(
     command, tmp_path

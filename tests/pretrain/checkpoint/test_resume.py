@@ -158,38 +158,6 @@ def test_a_damaged_run_folder_is_named(run, name, text):
         resume(run)
 
 
-LONGER = f"was planned for {load_settings('tiny_cpu').steps} steps; to continue it to 900"
-
-
-@pytest.mark.parametrize(
-    ("words", "refusal"),
-    [
-        (
-            ("--model.width", "64"),
-            "other settings: model.feedforward_width (was 128, is 256), model.width (was 32, "
-            "is 64)",
-        ),
-        (("--steps", "900"), LONGER),
-        (("--steps", "900", "--lengthen", "stretch"), None),
-        (("--engine.recompute_blocks", "true"), "with --elastic it is resumed"),
-    ],
-)
-def test_a_dry_run_refuses_the_settings_that_a_resume_refuses(
-    run, monkeypatch, capsys, words, refusal
-):
-    monkeypatch.chdir(run)
-    words = ["train", str(run), "--resume", "--dry-run", *words]
-    if refusal is None:
-        main(words)
-        assert "cannot start" not in capsys.readouterr().out
-        return
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 1
-    output = capsys.readouterr().out
-    assert "it cannot start" in output and refusal in output
-
-
 def test_settings_are_refused_before_shards_are_built_for_them(run, monkeypatch):
     monkeypatch.chdir(run)
     with pytest.raises(ConfigError, match=r"data.sequence_length \(was 32, is 16\)"):

@@ -27,15 +27,6 @@ def filled(config, *words, world_size=1):
     return fill_ds_config(config, settings(*words), world_size=world_size)
 
 
-def test_there_is_one_for_every_stage_and_precision():
-    stages = {name[:5] for name in ALL}
-    assert stages == {"zero0", "zero1", "zero2", "zero3"}
-    for precision in ("fp32", "bf16_autocast"):
-        assert {f"{stage}_{precision}" for stage in stages} <= set(ALL)
-    for precision in ("bf16", "fp16"):
-        assert {f"zero{stage}_{precision}" for stage in (1, 2, 3)} <= set(ALL)
-
-
 def test_the_type_of_autocast_is_read_as_deepspeed_spells_it():
     def of(dtype, *, enabled=True):
         return compute_type({"torch_autocast": {"enabled": enabled, "dtype": dtype}})

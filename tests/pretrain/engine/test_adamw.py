@@ -1,6 +1,5 @@
 """The implementations of AdamW: which one is chosen, what it needs to be built, what they share."""
 
-import math
 import os
 import shutil
 import subprocess
@@ -242,16 +241,3 @@ def test_an_update_that_is_left_out_does_not_count_without_bias_correction():
         optimizer.found_inf = torch.tensor(left_out)
         optimizer.step()
         assert num_updates(optimizer) == updates
-
-
-def test_only_optimizers_that_take_a_scale_guard_their_updates():
-    guarded = {name for name, kind in OPTIMIZERS.items() if kind.takes_gradient_scale}
-    assert guarded == {"torch"}
-    settings = case.case_settings()
-    optimizer = OPTIMIZERS["torch"].build(case.build_model(settings), settings.optimizer)
-    weight = optimizer.param_groups[0]["params"][0]
-    weight.grad, before = torch.full_like(weight, math.nan), weight.detach().clone()
-    optimizer.param_groups[0]["lr"] = 0.1
-    optimizer.grad_scale, optimizer.found_inf = torch.ones(()), torch.ones(())
-    optimizer.step()
-    assert torch.equal(weight, before)

@@ -233,14 +233,6 @@ def test_draws_leave_the_generator_of_random_numbers_alone(trains):
     assert torch.equal(first, second) and torch.equal(torch.get_rng_state(), state)
 
 
-def test_other_masks_of_a_row_are_other_draws():
-    ids_BS, positions_M, _ = batch()
-    other_BS = ids_BS.clone()
-    other_BS[:, 31] = 4
-    first_M, second_M = (uniform_of_rows(ids, positions_M) for ids in (ids_BS, other_BS))
-    assert (first_M != second_M).all()
-
-
 @pytest.mark.parametrize(
     ("positions", "own"),
     [

@@ -88,18 +88,6 @@ def test_its_encoder_can_be_loaded_and_its_words_cannot_be_predicted(toy, monkey
         restored_network(pretrained)
 
 
-def test_a_run_without_the_setting_is_a_masked_language_model(command, tmp_path):
-    folder = command.train(tmp_path / "old", *SHORT)
-    new = read_run(folder)
-    settings = json.loads((folder / "run.json").read_text())
-    assert settings.pop("objective") == "masked_language_model"
-    (folder / "run.json").write_text(json.dumps(settings))
-    assert load_settings(folder).objective == "masked_language_model"
-    assert read_run(folder).settings == new.settings
-    status, output, errors = command.run(["train", str(folder), "--resume"])
-    assert status == 0 and "changed" not in output, errors
-
-
 if __name__ == "__main__":
     from pretrain.__main__ import main
 
