@@ -28,7 +28,6 @@ class Phases:
     """
 
     def __init__(self, device: Literal["cpu", "cuda"]) -> None:
-        self._clock: StreamClock | HostClock
         self._clock = StreamClock() if device == "cuda" else HostClock()
 
     @contextlib.contextmanager
@@ -78,7 +77,7 @@ class HostClock:
         return seconds
 
 
-class StreamClock:
+class StreamClock(HostClock):
     """Records timed events in the CUDA stream, and reads those that the device has passed.
 
     At the end of a phase it collects the passed events without waiting and reuses them:
@@ -86,7 +85,7 @@ class StreamClock:
     """
 
     def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
+        super().__init__()
         self._marks: deque[tuple[Phase | None, torch.cuda.Event]] = deque()  # beginning of a phase
         self._unused: list[torch.cuda.Event] = []
         self._stream = torch.cuda.current_stream()
@@ -102,8 +101,7 @@ class StreamClock:
     def take_seconds(self) -> dict[str, float]:
         """Return the seconds of each phase since the last call; the device must have finished."""
         self._collect()
-        seconds, self._seconds = self._seconds, {}
-        return seconds
+        return super().take_seconds()
 
     def _collect(self) -> None:
         """Add the phases whose end the device has passed."""
