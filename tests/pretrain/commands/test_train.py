@@ -10,6 +10,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from data_prep.files.errors import UserError
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import sha256_of
 from pretrain.checkpoint.folders import newest_checkpoint
@@ -17,10 +18,12 @@ from pretrain.checkpoint.format import load_weights
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import MaskedSplit
 from pretrain.data.shards import HELD_OUT_SEED
+from pretrain.distributed.ranks import Ranks
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.profiling.step_timer import PHASES
 from pretrain.schedules.layer_drop import scales_of_step
+from pretrain.train.checks import check_run
 from tests.forked_command import start_module
 from tests.pretrain.conftest import lines, two_ranks
 from tests.pretrain.train.recording.test_progress import (
@@ -245,29 +248,33 @@ def test_a_dry_run_reports_all_that_a_start_would_refuse(command, tmp_path):
     assert "tokens per step" in output  # it is described all the same
 
 
+def test_what_cannot_train_is_refused_before_shards_are_built(command, tmp_path):
+    (tmp_path / "text.txt").write_text("A text that is there.\n\nAnother one.\n")
+    words = ("--run-folder", str(tmp_path / "run"), "--corpus", str(tmp_path / "text.txt"))
+    status, _, errors = command.run(["train", "tiny_cpu", *words, "--initial_weights", "nowhere"])
+    assert status == 1 and "nowhere" in errors and len(errors.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--engine.ds_config", "zero1_fp16"), "fp16 needs a CUDA device"),
         (("--data.tokenizer", "WORDS"), "entries, more than model.vocabulary_size=256"),
-        (("--initial_weights", "nowhere"), "nowhere"),
-        (("--corpus", "nowhere.txt"), "nowhere.txt: no such file or folder"),
-        (("--corpus", "EMPTY"), "is empty"),
+        (("--data.corpus", "nowhere.txt"), "nowhere.txt: no such file or folder"),
+        (("--data.corpus", "EMPTY"), "is empty"),
         (("--engine.ds_config", "nowhere"), "engine.ds_config='nowhere' is neither a file"),
     ],
 )
-def test_what_cannot_train_is_refused_before_shards_are_built(command, tmp_path, words, message):
+def test_the_checks_of_a_run_name_what_is_wrong(tmp_path, words, message):
     text, empty, vocabulary = (tmp_path / name for name in ("text.txt", "empty.txt", "vocab.txt"))
     text.write_text("A text that is there.\n\nAnother one.\n")
     empty.write_text("")
     entries = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{n}" for n in range(300)))
     vocabulary.write_text("\n".join(entries) + "\n")
     places = {"EMPTY": str(empty), "WORDS": str(vocabulary)}
+    size = ("--model.vocabulary_size", "256", "--data.corpus", str(text))
     words = [places.get(word, word) for word in words]
-    corpus = [] if "--corpus" in words else ["--corpus", str(text)]
-    size = ("--model.vocabulary_size", "256", "--run-folder", str(tmp_path / "run"))
-    status, _, errors = command.run(["train", "tiny_cpu", *size, *corpus, *words])
-    assert status == 1
-    assert message in errors and len(errors.strip().splitlines()) == 1
-    assert "prepare" not in errors  # nothing was asked about shards yet
-    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match=message) as refused:
+        check_run(load_settings("tiny_cpu", [*size, *words]), Ranks(0, 1, "cpu"))
+    assert "\n" not in str(refused.value)
