@@ -22,22 +22,15 @@ A source of --corpus is [KIND:]PLACE[:key=value]...
 import argparse
 
 from data_prep.command_line import CommandParser
-from data_prep.commands.options import (
-    FIELDS,
-    add_rows_per_shard,
-    add_to,
-    add_workers,
-    read_settings,
-)
+from data_prep.commands.options import FIELDS, add_options, read_settings
 from data_prep.settings import BuildSettings, TextSettings
 
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo data build`."""
-    add_to(parser)
-    add_workers(parser)
+    add_options(parser, "--to", "--workers")
     parser.add_argument("--corpus", nargs="+", metavar="SOURCE", help="the text: data.corpus")
-    add_rows_per_shard(parser)
+    add_options(parser, "--rows-per-shard")
     sections = {"data": str(TextSettings.__doc__), "model": "The size of the tokenizer."}
     usual = BuildSettings().model_dump()
     values = {name: usual[name.rpartition(".")[2]] for name in FIELDS}

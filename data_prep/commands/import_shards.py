@@ -19,7 +19,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from data_prep.command_line import add_setting
-from data_prep.commands.options import FIELDS, add_rows_per_shard, add_to, read_settings
+from data_prep.commands.options import FIELDS, add_options, read_settings
 from data_prep.files.progress_bar import progress_bar
 from data_prep.settings import DamagedFiles
 from data_prep.shards.external import DamagedShard, Ids, Samples, external_files, read_samples
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "places", nargs="+", type=Path, metavar="FILES_OR_FOLDER", help="HDF5 files with input_ids"
     )
-    add_to(parser)
+    add_options(parser, "--to")
     parser.add_argument(
         "--tokenizer",
         required=True,
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="that of these shards: a vocab.txt, a tokenizer.json, a folder with one, or a name on "
         "the Hugging Face Hub",
     )
-    add_rows_per_shard(parser)
+    add_options(parser, "--rows-per-shard")
     for name in SETTINGS:
         add_setting(parser, name, FIELDS[name])
 

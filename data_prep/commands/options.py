@@ -16,40 +16,31 @@ FIELDS = {f"data.{name}": field for name, field in TextSettings.model_fields.ite
 FIELDS["model.vocabulary_size"] = BuildSettings.model_fields["vocabulary_size"]
 
 
-def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add FOLDER."""
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a shard folder")
-
-
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add --to."""
-    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new folder")
-
-
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    """Add --workers."""
-    parser.add_argument(
-        "--workers", type=at_least_1, metavar="N", help="processes; default: one per CPU"
-    )
-
-
-def add_rows_per_shard(parser: argparse.ArgumentParser) -> None:
-    """Add --rows-per-shard."""
-    field = BuildSettings.model_fields["rows_per_shard"]
-    parser.add_argument(
-        "--rows-per-shard",
-        type=at_least_1,
-        default=field.default,
-        metavar="N",
-        help=f"{field.description} (default: {field.default})",
-    )
-
-
 def at_least_1(text: str) -> int:
     """Return a positive whole number."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: not a whole number of at least 1")
     return int(text)
+
+
+ROWS = BuildSettings.model_fields["rows_per_shard"]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "folder": {"type": Path, "metavar": "FOLDER", "help": "a shard folder"},
+    "--to": {"type": Path, "required": True, "metavar": "FOLDER", "help": "the new folder"},
+    "--workers": {"type": at_least_1, "metavar": "N", "help": "processes; default: one per CPU"},
+    "--rows-per-shard": {
+        "type": at_least_1,
+        "default": ROWS.default,
+        "metavar": "N",
+        "help": f"{ROWS.description} (default: {ROWS.default})",
+    },
+}
+
+
+def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add some of `OPTIONS`."""
+    for name in names:
+        parser.add_argument(name, **OPTIONS[name])
 
 
 def read_settings(

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from data_prep.commands.options import add_folder, add_workers
+from data_prep.command_line import explain
+from data_prep.commands.options import add_options
 from data_prep.commands.verify import verify
 from data_prep.files.atomic import replace
 from data_prep.removed import without_removed
@@ -30,8 +31,7 @@ from data_prep.shards.manifest import (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo data repair`."""
-    add_folder(parser)
-    add_workers(parser)
+    add_options(parser, "folder", "--workers")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -65,13 +65,12 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
             "folder"
         )
     try:
-        # However much was skipped when the folder was built, it is skipped again.
+        # What was skipped when the folder was built is skipped again.
         known = without_removed({"data": manifest.settings})["data"]
         settings = BuildSettings.model_validate(known | {"damaged_files": "skip"})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, ("settings", *first["loc"])))
-        raise ShardError(f"{folder / MANIFEST_FILE}: {place}: {first['msg']}; {REBUILD}") from error
+        place = folder / MANIFEST_FILE
+        raise ShardError(f"{place}: settings: {explain(error, [])}; {REBUILD}") from error
     side = folder.with_name(f"{folder.name}.rebuilt")
     rebuilt = read_manifest(side) if side.exists() else build(settings, side, workers=workers)
     hashes = _hashes(rebuilt)

@@ -11,7 +11,7 @@ from typing import get_args
 
 import numpy as np
 
-from data_prep.commands.options import add_folder, at_least_1
+from data_prep.commands.options import add_options, at_least_1
 from data_prep.masking import IGNORED, mask_sequences
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.shards.manifest import SplitName, summary
@@ -22,7 +22,7 @@ WIDTH = 96
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo data show`."""
-    add_folder(parser)
+    add_options(parser, "folder")
     parser.add_argument(
         "--split",
         choices=get_args(SplitName),

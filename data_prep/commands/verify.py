@@ -7,7 +7,7 @@ contradictory.
 import argparse
 from pathlib import Path
 
-from data_prep.commands.options import add_folder
+from data_prep.commands.options import add_options
 from data_prep.files.progress_bar import progress_bar
 from data_prep.shards.format import check_shard
 from data_prep.shards.manifest import (
@@ -24,7 +24,7 @@ BYTES_WITHOUT_BAR = 256 << 20  # about a second's work
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo data verify`."""
-    add_folder(parser)
+    add_options(parser, "folder")
 
 
 def main(arguments: argparse.Namespace) -> int:

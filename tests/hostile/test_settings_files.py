@@ -1,10 +1,7 @@
 """Recipes, protocols, run.json as a recipe, and DeepSpeed's JSON."""
 
-import shutil
-
 import pytest
 
-from finetune.protocol import load_protocol
 from pretrain.config.ds_config import (
     DS_CONFIGS,
     compute_type,
@@ -63,21 +60,6 @@ def test_any_run_json_is_a_recipe_or_refused(tmp_path):
         naming=[str(tmp_path), *SETTINGS],
         num_examples=30,
         then=read_again,
-    )
-
-
-def test_any_protocol_of_fine_tuning_is_one_or_refused(tmp_path):
-    from finetune.protocol import PROTOCOLS
-
-    for other in PROTOCOLS.glob("*.toml"):
-        shutil.copyfile(other, tmp_path / other.name)
-    file = shutil.copyfile(PROTOCOLS / "tupe.toml", tmp_path / "mine.toml")
-    check_file(
-        file,
-        lambda content: mutated_toml(content.decode()),
-        lambda: load_protocol(str(file)),
-        ConfigError,
-        naming=[str(tmp_path)],
     )
 
 

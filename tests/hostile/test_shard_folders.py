@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from data_prep.commands.show import shown_sequences
 from data_prep.commands.verify import verify
 from data_prep.shards.format import open_shards
-from data_prep.shards.manifest import ShardError, read_manifest, sha256_of, write_manifest
-from data_prep.tokenizer.describe import TokenizerError
+from data_prep.shards.manifest import ShardError, read_manifest, sha256_of
 from tests.data_prep.small_shards import random_documents, sequences_of, write_folder
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import check_message, few, result_or_clear_error
@@ -94,27 +92,6 @@ def test_any_damage_to_a_shard_is_detected(whole, folder):
         assert bool(problems) == (mutated != file.read_bytes())
         for problem in problems:
             check_message(problem, [str(folder)])
-
-    check()
-
-
-def test_any_tokenizer_of_a_shard_folder_is_used_or_refused(whole, folder):
-    restore(whole, folder)
-    content = (whole / "tokenizer.json").read_bytes()
-    manifest = read_manifest(whole)
-
-    @few()
-    @given(mutated_json(content))
-    def check(mutated):
-        (folder / "tokenizer.json").write_bytes(mutated)
-        digest = sha256_of(folder / "tokenizer.json")
-        record = manifest.tokenizer.model_copy(update={"sha256": digest})
-        write_manifest(folder, manifest.model_copy(update={"tokenizer": record}))
-        result_or_clear_error(
-            lambda: list(shown_sequences(open_shards(folder), "train", count=3)),
-            (ShardError, TokenizerError),
-            naming=["tokenizer"],
-        )
 
     check()
 

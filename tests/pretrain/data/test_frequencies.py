@@ -21,23 +21,19 @@ def held_out_words(opened, chosen):
     return [int(label) for label in labels if label != IGNORED]
 
 
-def test_frequencies_are_counts_of_the_training_rows_plus_one(opened, monkeypatch):
+@pytest.mark.parametrize("is_long", [False, True])
+def test_frequencies_are_counts_of_the_training_text_or_of_runs_over_it_plus_one(
+    opened, monkeypatch, is_long
+):
     monkeypatch.setattr(frequencies, "AT_ONCE", 7)
-    rows = opened.split("train").read(numpy.arange(opened.split("train").num_sequences))
-    counted = collections.Counter(rows.ravel().tolist())
-    special = set(opened.manifest.tokenizer.special_tokens.values())
-    counts = [1 + (0 if number in special else counted[number]) for number in range(1024)]
-    found = frequencies.word_frequencies(opened, 1024)
-    numpy.testing.assert_allclose(found, numpy.array(counts) / sum(counts), rtol=1e-12)
-
-
-def test_a_long_text_is_sampled_over_its_whole_length(opened, monkeypatch):
     split = opened.split("train")
-    monkeypatch.setattr(frequencies, "MOST_TOKENS", opened.manifest.sequence_length * 11)
-    monkeypatch.setattr(frequencies, "RUNS", 5)
-    starts = [run * split.num_sequences // 5 for run in range(5)]
-    numbers = [number for start in starts for number in (start, start + 1)]
-    assert split.num_sequences > 2 * len(numbers)
+    numbers = list(range(split.num_sequences))
+    if is_long:
+        monkeypatch.setattr(frequencies, "MOST_TOKENS", opened.manifest.sequence_length * 11)
+        monkeypatch.setattr(frequencies, "RUNS", 5)
+        starts = [run * split.num_sequences // 5 for run in range(5)]
+        numbers = [number for start in starts for number in (start, start + 1)]
+        assert split.num_sequences > 2 * len(numbers)
     counted = collections.Counter(split.read(numpy.array(numbers)).ravel().tolist())
     special = set(opened.manifest.tokenizer.special_tokens.values())
     counts = [1 + (0 if number in special else counted[number]) for number in range(1024)]
