@@ -1,1 +1,1 @@
-"""From sources to a shard folder: segments, reading, selection, encoding, sequences, resume."""
+"""From sources to a shard folder: reading, selection, encoding, sequences; resumable."""

@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -33,21 +34,29 @@ from data_prep.pipeline.segments import (
     SegmentFiles,
 )
 from data_prep.pipeline.selection import select_paragraphs
-from data_prep.pipeline.sequences import write_shards
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings
 from data_prep.shards.folders import CONTENT, finish, workplace_of
 from data_prep.shards.manifest import (
     TOKENIZER_FILE,
     Manifest,
     ShardError,
+    SplitName,
+    SplitRecord,
     TokenizerRecord,
     summary,
     write_manifest,
 )
-from data_prep.shards.packing import id_type
+from data_prep.shards.packing import (
+    SequenceFormat,
+    TokenFile,
+    TokenStream,
+    id_type,
+    write_split,
+)
 from data_prep.sources.source import CorpusError, FileSource, Source
 from data_prep.sources.spec import open_source
 from data_prep.text.encode import DocumentEncoder
+from data_prep.text.sampling import passes
 from data_prep.text.sentences import check_language
 from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
@@ -187,9 +196,7 @@ class _Build:
             sequence_length=self.settings.sequence_length,
             dtype=id_type(tokenizer.vocabulary_size),
             tokenizer=tokenizer,
-            splits=write_shards(
-                *(segments, encoded, tokenizer, self.settings), self.content, self.pool
-            ),
+            splits=self.write_shards(segments, encoded, tokenizer),
             settings=self.settings.model_dump(mode="json"),
             source="; ".join(source.description for source in self.sources),
             licence="; ".join(dict.fromkeys(source.licence for source in self.sources)),
@@ -283,6 +290,22 @@ class _Build:
                     )
         return encoded
 
+    def write_shards(
+        self, segments: list[Segment], encoded: list[EncodedSegment], tokenizer: TokenizerRecord
+    ) -> dict[SplitName, SplitRecord]:
+        """Cut the token ids into sequences, write the files that are missing, describe all."""
+        form = SequenceFormat(self.settings.sequence_length, tokenizer)
+        splits: dict[SplitName, SplitRecord] = {}
+        for name in get_args(SplitName):
+            stream = TokenStream(_token_files(segments, encoded, name), form.dtype)
+            splits[name] = write_split(
+                *(self.content, name, stream, form),
+                longest=self.settings.rows_per_shard,
+                counts=_total(segments, encoded, name),
+                run=self.pool.map,
+            )
+        return splits
+
     def _save_tokenizer(
         self, tokenizer: Tokenizer, kind: TokenizerKind | Literal["loaded"], names: SpecialNames
     ) -> TokenizerRecord:
@@ -311,3 +334,33 @@ class _Lines:
             with file.open(encoding="utf-8", newline="\n") as stream:
                 yield from (line.rstrip("\n") for line in stream)
             self.bar.update(file.stat().st_size)
+
+
+def _token_files(
+    segments: list[Segment], encoded: list[EncodedSegment], name: SplitName
+) -> tuple[TokenFile, ...]:
+    """Return the token files of a split in order; training text pass by pass."""
+    parts = [(number, "valid") for number in range(len(segments))]
+    if name == "train":
+        parts = [
+            # A weight below 1 was applied when the text was read.
+            (number, "train" if is_whole or segments[number].weight < 1 else "repeated")
+            for number, is_whole in passes([segment.weight for segment in segments])
+        ]
+    found = []
+    for number, kind in parts:
+        counts = dict(encoded[number])[kind]
+        file = segments[number].files.path(f"{kind}.ids")
+        found.append(TokenFile(file, counts.tokens + counts.documents))
+    return tuple(found)
+
+
+def _total(segments: list[Segment], encoded: list[EncodedSegment], name: SplitName) -> Counter[str]:
+    """Return the counts of a split, repetitions included."""
+    total: Counter[str] = Counter()
+    for segment, record in zip(segments, encoded, strict=True):
+        times = max(1, int(segment.weight))
+        parts = [record.valid] if name == "valid" else [record.train] * times + [record.repeated]
+        for part in parts:
+            total.update(dict(part))
+    return total

@@ -11,7 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from data_prep.files.quoting import plain
 from data_prep.settings import PYTHON_DOCS, DamagedFiles
-from data_prep.sources.hub import HubDataset
 from data_prep.sources.places import (
     KIND_OF_SUFFIX,
     files_below,
@@ -23,7 +22,7 @@ from data_prep.sources.places import (
 from data_prep.sources.python_docs import PythonDocs
 from data_prep.sources.source import CorpusError, DamagedFile, FileSource, Source
 from data_prep.sources.streams import COMPRESSIONS, opened_text
-from data_prep.sources.tables import CsvFiles, JsonLines, ParquetFiles
+from data_prep.sources.tables import CsvFiles, HubDataset, JsonLines, ParquetFiles
 from data_prep.sources.text import TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from data_prep.settings import PYTHON_DOCS
-from data_prep.sources import hub, python_docs
+from data_prep.sources import python_docs, tables
 from data_prep.sources.source import CorpusError, Document, Skipped
 from data_prep.sources.spec import open_source
 from tests.data_prep.sources.source_case import read
@@ -168,7 +168,7 @@ def test_without_a_network_the_hub_is_refused_fast_and_clearly(monkeypatch):
     def refused():
         raise OSError("Name or service not known")
 
-    monkeypatch.setattr(hub, "connect_to_hub", refused)
+    monkeypatch.setattr(tables, "connect_to_hub", refused)
     with pytest.raises(CorpusError, match="hub:nobody/texts: the Hugging Face Hub cannot be reach"):
         read("hub:nobody/texts")
 
