@@ -53,8 +53,8 @@ def shown(table: ScoreTable) -> Table:
             for text in texts
             for value in [text.partition("\n")[0]]
         ]
-        for row, text in zip(rows, texts, strict=True):
-            row[title] = text
+        for cells, text in zip(rows, texts, strict=True):
+            cells[title] = text
         highest = max(values)
         best |= {(n, title) for n, value in enumerate(values) if value == highest > DIVERGED}
     return Table("Scores of fine-tuning", rows, caption(table), keys=keys, best=best)

@@ -124,8 +124,8 @@ class Sweep:
         self.arms = [self.arm(given) for given in self.spec.arms]
         self._refuse_tuned_words()
         if not self.is_smoke_test:  # which can make recipes equal
-            refuse_equal_arms(self.arms)
-        refuse_incomparable_losses(self.arms)
+            _refuse_equal_arms(self.arms)
+        _refuse_incomparable_losses(self.arms)
 
     def arm(
         self, given: ArmSpec, values: Mapping[str, str] | None = None, *, share: float = 1.0
@@ -215,12 +215,8 @@ class Sweep:
         return seeds
 
 
-def refuse_equal_arms(arms: Sequence[SweepArm]) -> None:
-    """Refuse an arm twice, or one with the name of another, or of a folder of a sweep.
-
-    Raises:
-        ConfigError: there is one.
-    """
+def _refuse_equal_arms(arms: Sequence[SweepArm]) -> None:
+    """Refuse an arm twice, or one with the name of another, or of a folder of a sweep."""
     found: dict[RunSettings, str] = {}
     for arm in arms:
         settings = arm.settings.model_copy(update={"name": ""})
@@ -234,12 +230,8 @@ def refuse_equal_arms(arms: Sequence[SweepArm]) -> None:
         found[settings] = arm.name
 
 
-def refuse_incomparable_losses(arms: Sequence[SweepArm]) -> None:
-    """Refuse, before hours of training, arms that a comparison refuses after them.
-
-    Raises:
-        ConfigError: their objectives, or what a held-out loss is measured on, differ.
-    """
+def _refuse_incomparable_losses(arms: Sequence[SweepArm]) -> None:
+    """Refuse, before hours of training, arms that a comparison refuses after them."""
     of_loss = ("objective", "evaluation.rows", "electra.", *MASKING)
     of_data = tuple(name for name in DataSettings.model_fields if name != "loader_workers")
     of_text = (*(f"data.{name}" for name in of_data), "model.vocabulary_size")
