@@ -137,7 +137,7 @@ class CommandParser(argparse.ArgumentParser):
         """Return usage, description, the options of the command, and the settings by section."""
         if self.fields:
             whose, values = self._values(arguments)
-            self.description = f"{self.description}\n\nThe defaults shown are {whose}."
+            self.description = f"{str(self.description).strip()}\n\nThe defaults shown are {whose}."
             for action in self._actions:
                 if action.dest in self.fields:
                     action.help = _explained(self.fields[action.dest], values[action.dest])

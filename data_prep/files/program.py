@@ -49,10 +49,9 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
         if package in OWN_PACKAGES:
             raise
         sys.exit(
-            f"error: the package {package} is not installed for {sys.executable}; install Tupelo "
-            f"with its packages: {shlex.quote(sys.executable)} -m pip install -e "
-            f"{shlex.quote(str(Path(__file__).parents[2]))}, or use its environment: "
-            "source .venv/bin/activate"
+            f"error: the package {package} is not installed for {sys.executable}; use the "
+            "environment of Tupelo (source .venv/bin/activate), or install it: "
+            f"{shlex.quote(sys.executable)} -m pip install {package}"
         )
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -39,15 +39,7 @@ def random_documents(count, *, seed=0, longest=60):
     return [generator.integers(FIRST_WORD, last, length).tolist() for length in lengths]
 
 
-def write_folder(
-    folder,
-    splits,
-    *,
-    sequence_length=16,
-    longest=20,
-    tokenizer=None,
-    counted=None,
-):
+def write_folder(folder, splits, *, sequence_length=16, longest=20, tokenizer=None, counted=None):
     """Write documents, {split: [[id, ...], ...]}, as a shard folder."""
     folder.mkdir(parents=True)
     tokenizer = tokenizer or word_tokenizer()
