@@ -233,20 +233,11 @@ class _Reader:
     def _refuse_other_ids(self, samples: Samples, file: Path) -> None:
         """Refuse samples that this tokenizer cannot have made."""
         ids, size = samples.ids, self._record.vocabulary_size
-        wrong = [
-            f"id {worst} is not in its vocabulary of {size}"
-            for worst in (ids.min(initial=0), ids.max(initial=0))
-            if not 0 <= worst < size
-        ]
         ends = ids[np.arange(len(ids)), samples.lengths - 1]
-        for name, found, expected in (
-            ("begin", ids[:, 0], self._cls_id),
-            ("end", ends, self._sep_id),
-        ):
-            other = found[found != expected][:1].tolist()
-            wrong += [f"samples {name} with id {number}, not {expected}" for number in other]
-        if wrong:
+        is_known = ids.min(initial=0) >= 0 and ids.max(initial=0) < size
+        if not is_known or (ids[:, 0] != self._cls_id).any() or (ends != self._sep_id).any():
             raise ShardError(
-                f"{file}: made with another tokenizer ({wrong[0]}); give the tokenizer of these "
-                "shards"
+                f"{file}: made with another tokenizer: its samples do not all have ids below "
+                f"{size}, begin with {self._cls_id} and end with {self._sep_id}; give the "
+                "tokenizer of these shards"
             )

@@ -46,13 +46,10 @@ def external_files(places: list[Path]) -> list[Path]:
     """
     files = []
     for place in places:
-        if not place.exists():
-            raise ShardError(f"{place}: no such file or folder")
-        found = [place]
-        if place.is_dir():
-            found = sorted(file for file in place.rglob("*") if file.suffix in SUFFIXES)
+        found = [place] if place.is_file() else []
+        found += sorted(file for file in place.rglob("*") if file.suffix in SUFFIXES)
         if not found:
-            raise ShardError(f"{place}: holds no {', '.join(sorted(SUFFIXES))} file")
+            raise ShardError(f"{place}: no {', '.join(sorted(SUFFIXES))} file is there")
         files += found
     return files
 

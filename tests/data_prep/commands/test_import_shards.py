@@ -211,20 +211,13 @@ def test_a_text_that_holds_a_special_token_is_dropped_and_counted(tmp_path, toke
 
 
 @pytest.mark.parametrize(
-    ("more", "options", "expected"),
-    [
-        ([[500] * 9], {}, "id 500 is not in its vocabulary of 105"),
-        ([], {"cls": 50}, "samples begin with id 50, not 2"),
-        ([], {"sep": 50}, "samples end with id 50, not 3"),
-    ],
+    ("more", "options"), [([[500] * 9], {}), ([], {"cls": 50}), ([], {"sep": 50})]
 )
-def test_shards_of_another_tokenizer_are_refused(tmp_path, tokenizer, more, options, expected):
+def test_shards_of_another_tokenizer_are_refused(tmp_path, tokenizer, more, options):
     texts = 4 * TEXTS + more
     write_flat(tmp_path / "theirs.hdf5", masked(texts, **options).arrays(WITHOUT_PAIRS))
-    with pytest.raises(ShardError, match="made with another tokenizer") as refused:
+    with pytest.raises(ShardError, match="ids below 105, begin with 2 and end with 3"):
         imported(tmp_path / "theirs.hdf5", tmp_path / "new", tokenizer)
-    assert expected in str(refused.value)
-    assert "\n" not in str(refused.value)
     assert not (tmp_path / "new").exists()
 
 
@@ -264,9 +257,9 @@ def test_a_damaged_file_is_refused_by_name_or_skipped_and_counted(tmp_path, toke
 
 def test_other_files_and_empty_folders_are_refused(tmp_path, tokenizer):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ShardError, match=r"empty: holds no \.h5, \.hdf, \.hdf5 file"):
+    with pytest.raises(ShardError, match=r"empty: no \.h5, \.hdf, \.hdf5 file is there"):
         imported(tmp_path / "empty", tmp_path / "new", tokenizer)
-    with pytest.raises(ShardError, match="nowhere: no such file or folder"):
+    with pytest.raises(ShardError, match="nowhere: no .* is there"):
         imported(tmp_path / "nowhere", tmp_path / "new", tokenizer)
     with h5py.File(tmp_path / "ours.h5", "w") as content:
         content["ids"] = [[1, 2]]
