@@ -13,7 +13,7 @@
 #   --seeds N ...           a count (3) or a list (4 8 9)
 #   --hours H               train each run for H hours
 #   --smoke                 test in a minute that everything works: tiny arms, a small text
-#   --resume                resume the run; a comparison continues by the same command
+#   --resume                resume the run; a comparison prints what continues it
 #   --elastic               resume the run on another number of GPUs
 #   --dry-run               make every check of a start, print size, time and cost, train nothing
 #   --gpus N                use N GPUs of each host (default: all)

@@ -46,6 +46,8 @@ REMOVED = {
     "electra.generator_weight": Removed("remove it: it is 1", 1.0),
     "electra.discriminator_weight": Removed("remove it: it is 50", 50.0),
     "engine.bf16_residual_stream": Removed("remove it: the residual stream is fp32", False),
+    "resume": Removed("give the command of the sweep again; runs/NAME/settings has its words"),
+    "tasks": Removed("tupelo finetune run --dry-run counts their training rows"),
     "no-lowercase": Removed("use --data.lowercase false"),
     "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
 }

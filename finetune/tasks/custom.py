@@ -77,6 +77,12 @@ def read_own(own: OwnTask) -> TaskData:
         )
     if own.dev is not None:
         development = examples_of(task, read_rows(own.dev, columns), own.dev)
+        trained = {example.texts for example in train}
+        recurring = sum(example.texts in trained for example in development)
+        if recurring:
+            notes.append(
+                f"warning: texts of {counted(recurring, 'row')} of {own.dev} are trained on"
+            )
         return TaskData(task, train, {"dev": development}, test, tuple(notes))
     held_out = [example for example in train if is_held_out(example.texts)]
     kept = [example for example in train if not is_held_out(example.texts)]

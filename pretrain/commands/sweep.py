@@ -6,8 +6,8 @@
     tupelo sweep --hours 2                    two hours for each run
     tupelo sweep --smoke                      all of it, tiny, in a minute
 
-The first arm is the baseline. Runs and report go to runs/NAME. The same command continues a sweep
-that was stopped. Several GPUs are divided evenly among runs. Any setting can be changed for all
+The first arm is the baseline. Runs and report go to runs/NAME. The command that it prints
+continues a sweep. Several GPUs are divided evenly among runs. Any setting can be changed for all
 arms: --section.name value. A spec is one that tupelo recipes lists, or your own .toml file:
 
     seeds = 3                                 # or [4, 8, 9]
@@ -43,7 +43,7 @@ from pretrain.launching.child import Child, run_child, trainer_words
 from pretrain.launching.given_words import given_words
 from pretrain.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches
 from pretrain.launching.preparation import prepare_data
-from pretrain.sweeps.folder import REPORT, locked
+from pretrain.sweeps.folder import REPORT, TRIALS, locked
 from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepRun
 from pretrain.sweeps.records import bring, keep
 from pretrain.sweeps.training import describe_sweep, describe_time, train_runs
@@ -95,7 +95,8 @@ def main(arguments: argparse.Namespace) -> None:
     """Train what is not finished, then compare.
 
     Raises:
-        ConfigError: a setting, a name or a machine does not exist, or a run has no result.
+        ConfigError: a setting, a name or a machine does not exist, a run has no result, or the
+            folder holds runs of other settings or of another sweep.
         SystemExit: a run failed, or a signal asked to stop.
     """
     if is_launched():
@@ -108,6 +109,7 @@ def main(arguments: argparse.Namespace) -> None:
     by_point = points_tried(sweep, folder)
     trials = _by_seed([one.trials for tried in by_point for one in tried])
     runs = _by_seed(sweep.runs(folder))
+    _refuse_others(folder, runs, trials)
     if arguments.dry_run:
         _describe([*[tried[0].trials[0] for tried in by_point], *runs[: len(sweep.arms)]])
         return
@@ -116,21 +118,16 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.hostfile,
         runs=max(len(trials), len(runs)),
         at_once=arguments.at_once,
+        ranks=_ranks([*trials, *runs]),
     )
     again = shell_command("sweep", *given_words(arguments))
     with locked(folder):
         if arguments.records is not None:
-            bring(arguments.records, folder, [run.folder for run in (*trials, *runs)])
+            bring(arguments.records, folder, trials or runs)
         print(describe_sweep(sweep, runs, trials, at_once=len(plans)))
         print(f"stop with Ctrl-C, continue with: {again}\n", flush=True)
-        if not all(run.is_finished for run in runs):
-            first = sweep.arms[0]  # all arms share the shards
-            words = [first.recipe, *first.words]
-            prepare_data(first.settings, words, ranks=plans[0].ranks_here)
         try:
             notes = _train(sweep, folder, plans, arguments.records)
-        except ConfigError as error:
-            raise ConfigError(f"{error}; continue with: {again}") from None
         except SystemExit:
             print(f"Stopped. Continue with: {again}", file=sys.stderr)
             raise
@@ -144,11 +141,20 @@ def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan], records: Path | 
 
     def record(*finished: SweepRun) -> None:
         if records is not None:
-            keep(records, folder, [run.folder for run in finished])
+            keep(records, folder, finished)
 
     def train(groups: Sequence[Sequence[SweepRun]]) -> None:
         runs = _by_seed(groups)
+        if records is not None:
+            bring(records, folder, runs)
+        for run in runs:
+            if run.has_begun:
+                run.refuse_other_settings()
         record(*runs)
+        if not all(run.is_finished for run in runs):
+            first = sweep.arms[0]  # all arms share the shards
+            words = [first.recipe, *first.words]
+            prepare_data(first.settings, words, ranks=plans[0].ranks_here)
         if not sweep.is_smoke_test and not all(run.is_finished for run in runs):
             print(describe_time(runs, plans), "\n", flush=True)
         train_runs(runs, plans, record)
@@ -197,16 +203,45 @@ def _folder(arguments: argparse.Namespace) -> Path:
     return folder
 
 
+def _refuse_others(folder: Path, runs: Sequence[SweepRun], trials: Sequence[SweepRun]) -> None:
+    """Refuse a folder with runs of another sweep, as where arms or seeds are forgotten."""
+    begun = [file.parent for file in sorted(folder.glob(f"*/{RUN_FILE}"))]
+    others = [place for place in begun if place not in [run.folder for run in runs]]
+    if not trials:
+        others += [file.parent for file in sorted(folder.glob(f"{TRIALS}/*/{RUN_FILE}"))]
+    if others:
+        raise ConfigError(
+            f"{others[0]} is there, and this command does not ask for it; give all arms and seeds "
+            "of that sweep, or another --name"
+        )
+
+
+def _ranks(runs: Sequence[SweepRun]) -> int | None:
+    """Return the processes of each run that is resumed; None: there is none."""
+    found = {run.ranks: run.folder for run in runs if run.ranks is not None}
+    if len(found) > 1:
+        one, other = [f"{place} was begun with {ranks}" for ranks, place in found.items()][:2]
+        raise ConfigError(
+            f"{one} processes, {other}; finish one by itself with: "
+            + shell_command("train", *[*found.values()][:1], "--resume")
+        )
+    return next(iter(found), None)
+
+
 def _describe(runs: list[SweepRun]) -> None:
     """Make the dry run of each run that is not finished.
 
     Raises:
-        SystemExit: one failed.
+        SystemExit: one failed, and all were tried; or a signal asked to stop.
     """
+    status = 0
     for run in runs:
         if run.is_finished:
             print(f"{run.folder.name}: finished before")
             continue
         ended = run_child(Child(trainer_words(*run.words, "--dry-run")))
-        if ended.status or ended.stopped:
+        if ended.stopped:
             sys.exit(ended.status)
+        status = max(status, ended.status)
+    if status:
+        sys.exit(status)

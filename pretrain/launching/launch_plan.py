@@ -161,8 +161,9 @@ def plan_launches(
     *,
     runs: int,
     at_once: int | None = None,
+    ranks: int | None = None,
 ) -> list[LaunchPlan]:
-    """Plan the starts of several runs: as many at once as there are plans, on GPUs of their own.
+    """Plan the starts of several runs: at most as many at once as there are plans, on own GPUs.
 
     On several machines there is one plan, and without GPUs unless more are asked for: these have
     equal shares of the processors.
@@ -172,14 +173,30 @@ def plan_launches(
         hostfile: likewise.
         runs: number of them.
         at_once: number of plans; None: as many as there are GPUs.
+        ranks: processes of each run, of runs that are resumed; None: as many as there are GPUs for.
 
     Raises:
-        ConfigError: as `plan_launch`, or there are fewer GPUs or processors than runs at once.
+        ConfigError: as `plan_launch`, or there are fewer GPUs or processors than runs at once, or
+            not as many as one run needs.
     """
     if hostfile is not None:
         if at_once not in (None, 1):
             raise ConfigError(f"--at-once {at_once}: a run on --hostfile has all of its machines")
-        return [plan_launch(gpus, hostfile)]
+        plans = [plan_launch(gpus, hostfile)]
+    else:
+        plans = _plans_here(gpus, runs, at_once, ranks)
+    if ranks not in (None, plans[0].ranks):
+        raise ConfigError(
+            f"a run that is resumed keeps its number of processes, {ranks}, and here it would have "
+            f"{plans[0].ranks}; use the GPUs of before, or finish each by itself with: "
+            + shell_command("train", "RUN", "--resume", "--elastic")
+        )
+    return plans
+
+
+def _plans_here(
+    gpus: int | None, runs: int, at_once: int | None, ranks: int | None
+) -> list[LaunchPlan]:
     visible = _visible(gpus)
     used = visible[:gpus]
     count = len(used)
@@ -192,7 +209,7 @@ def plan_launches(
         count = min(at_once, runs)
         return [LaunchPlan(threads=threads_each(count)) for _ in range(count)]
     runs = min(runs, at_once or runs)
-    each = max(1, count // runs)
+    each = ranks or max(1, count // runs)
     at_once = max(1, min(runs, count // each))
     parts = [used[number * each : (number + 1) * each] for number in range(at_once)]
     return _plans_on(parts, visible)

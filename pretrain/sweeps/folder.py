@@ -1,6 +1,6 @@
 """The folder of a sweep of pre-training, and the lock of any sweep.
 
-runs/NAME/ARM-seedN              a run folder for each seed; ARM where there is one seed
+runs/NAME/ARM-seedN              a run folder for each seed
 runs/NAME/trials/ARM-VALUE-seedN those of tuning
 runs/NAME/report                 the comparison
 """

@@ -2,16 +2,18 @@
 
 import argparse
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from data_prep.files.quoting import quoted
 from data_prep.removed import without_removed
 from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.compare.run_files import has_ended
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
+from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.recipe import read_settings
 from pretrain.config.recipe_files import toml_in
 from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, with_default_gamma
@@ -26,8 +28,12 @@ MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")
 # Beginnings of the names of settings that may not change while a sweep is trained.
 OF_RESULT = (
     *("steps", "hours", "objective", "restarts_after", "batch.global_sequences"),
-    *("initial_positions", "data.sequence_length", "evaluation.rows"),
+    *("seed", "initial_weights", "initial_positions", "data.sequence_length", "evaluation.rows"),
     *("model.", "learning_rate.", "optimizer.", "layer_drop.", "electra.", *MASKING),
+)
+# Of shards that are built; those that are named hold what they hold.
+OF_TEXT = tuple(
+    f"data.{name}" for name in DataSettings.model_fields if name not in ("shards", "loader_workers")
 )
 DEFAULT_ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 
@@ -80,20 +86,48 @@ class SweepRun:
         """Whether it has to be resumed."""
         return (self.folder / RUN_FILE).exists()
 
+    @property
+    def ranks(self) -> int | None:
+        """Return the processes of its last launch, which a resume needs; None: there is none."""
+        file = self.folder / "launches.jsonl"
+        launches = [] if self.is_finished or not self.has_begun else read_json_lines(file)
+        return launches[-1]["world_size"] if launches else None
+
     def refuse_other_settings(self) -> None:
         """Refuse a run that was begun with other settings, as before a recipe was changed.
+
+        Texts and weights are told apart by the names of their files.
 
         Raises:
             ConfigError: one differs that the result depends on.
         """
         stored = without_removed(read_json_object(self.folder / RUN_FILE))
         found = with_default_gamma(flat(stored), "layer_drop.")
-        for name, value in flat(json.loads(as_json(self.arm.settings))).items():
-            if name.startswith(OF_RESULT) and found.get(name, value) != value:
+        names = OF_RESULT if self.arm.settings.data.shards else (*OF_RESULT, *OF_TEXT)
+        asked = {**flat(json.loads(as_json(self.arm.settings))), "seed": self.seed}
+        for name, value in asked.items():
+            if name.startswith(names) and _bare(found.get(name, value)) != _bare(value):
                 raise ConfigError(
                     f"{self.folder} was begun with {name}={quoted(found[name])}, and its sweep now "
-                    f"asks for {quoted(value)}: restore that, or give the sweep another --name"
+                    f"asks for {quoted(value)}: restore that, or give the sweep another folder "
+                    "(--name, --records)"
                 )
+
+
+def place_of(folder: Path, arm: str, seed: int) -> Path:
+    """Return the folder of a run of an arm; older versions gave an only seed no number."""
+    plain = folder / arm
+    is_plain = (plain / RUN_FILE).is_file()
+    if is_plain and read_json_object(plain / RUN_FILE).get("seed") == seed:
+        return plain
+    return folder / f"{arm}-seed{seed}"
+
+
+def _bare(value: Any) -> Any:
+    """Return a value without the folders of files, as a record on another machine has it."""
+    if isinstance(value, list):
+        return [_bare(part) for part in value]
+    return re.sub(r"[^:]*/", "", value) if isinstance(value, str) else value
 
 
 class Sweep:
@@ -152,13 +186,8 @@ class Sweep:
             arms: those of the sweep, if tuning has changed them.
         """
         return [
-            [
-                SweepRun(arm, seed, folder / (arm.name if is_only else f"{arm.name}-seed{seed}"))
-                for seed in seeds
-            ]
+            [SweepRun(arm, seed, place_of(folder, arm.name, seed)) for seed in self.seeds_of(arm)]
             for arm in arms or self.arms
-            for seeds in [self.seeds_of(arm)]
-            for is_only in [seeds == [arm.settings.seed]]
         ]
 
     def seeds_of(self, arm: SweepArm) -> list[int]:
@@ -233,8 +262,7 @@ def _refuse_equal_arms(arms: Sequence[SweepArm]) -> None:
 def _refuse_incomparable_losses(arms: Sequence[SweepArm]) -> None:
     """Refuse, before hours of training, arms that a comparison refuses after them."""
     of_loss = ("objective", "evaluation.rows", "electra.", *MASKING)
-    of_data = tuple(name for name in DataSettings.model_fields if name != "loader_workers")
-    of_text = (*(f"data.{name}" for name in of_data), "model.vocabulary_size")
+    of_text = (*OF_TEXT, "data.shards", "model.vocabulary_size")
     first = flat(arms[0].settings.model_dump())
     for arm in arms[1:]:
         own = flat(arm.settings.model_dump())

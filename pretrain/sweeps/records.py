@@ -9,14 +9,16 @@ runs are finished.
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from data_prep.files.atomic import save_text
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
-from pretrain.compare.run_files import DECISIONS, has_ended
+from pretrain.compare.run_files import DECISIONS
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines
+from pretrain.sweeps.plan import SweepRun, place_of
 
 METRICS = "metrics.jsonl"
 MOST_LINES = 40  # of metrics: enough for curves, and for the quartiles of the speed
@@ -27,26 +29,34 @@ COPIED = (RUN_FILE, "launches.jsonl", "evals.jsonl", METRICS, DECISIONS, RESULT_
 FOLDERS = re.compile(r"""(?<![\w.~/\\-])/(?:[^\s/:"\\]+/)+(?=[^\s/:"\\])""")
 
 
-def bring(records: Path, folder: Path, runs: Iterable[Path]) -> None:
+def bring(records: Path, folder: Path, runs: Iterable[SweepRun]) -> None:
     """Copy into a sweep those of its runs that are finished there, and not begun here.
 
     Raises:
-        ConfigError: the folder cannot be written.
+        ConfigError: a record is of other settings, or the folder cannot be written.
     """
     for run in runs:
-        record = records / run.relative_to(folder)
-        if has_ended(record) and not (run / RUN_FILE).exists():
-            _copy(record, run, (*COPIED[1:], RUN_FILE))  # which says that the run is there
+        record = _record(records, folder, run)
+        if record.is_finished and not run.has_begun:
+            record.refuse_other_settings()
+            _copy(record.folder, run.folder, (*COPIED[1:], RUN_FILE))  # says that the run is there
 
 
-def keep(records: Path, folder: Path, runs: Iterable[Path]) -> None:
+def keep(records: Path, folder: Path, runs: Iterable[SweepRun]) -> None:
     """Write a record of each run of a sweep that is finished.
 
     Raises:
         ConfigError: the records cannot be written.
     """
-    for run in filter(has_ended, runs):
-        _copy(run, records / run.relative_to(folder), COPIED)
+    for run in runs:
+        if run.is_finished:
+            _copy(run.folder, _record(records, folder, run).folder, COPIED)
+
+
+def _record(records: Path, folder: Path, run: SweepRun) -> SweepRun:
+    place, arm = records / run.folder.relative_to(folder), run.folder.name
+    place = place_of(place.parent, arm.removesuffix(f"-seed{run.seed}"), run.seed)
+    return replace(run, folder=place)
 
 
 def _copy(source: Path, target: Path, names: Sequence[str]) -> None:

@@ -103,7 +103,7 @@ def train_runs(
 
     Raises:
         SystemExit: a run failed, and the others have ended; or a signal asked to stop.
-        ConfigError: a run was begun with other settings, or `on_finished` raises it.
+        ConfigError: from `on_finished`.
     """
     lines = numbered([run.folder.name for run in runs])
     failed: list[int] = []  # statuses
@@ -135,8 +135,6 @@ def train_runs(
             failed.append(status if isinstance(status, int) and status else 1)
 
     for run in runs:
-        if run.has_begun:
-            run.refuse_other_settings()
         if run.is_finished:
             say(run, "finished before")
     run_units([run for run in runs if not run.is_finished], plans, start, ended)

@@ -9,6 +9,7 @@ import pytest
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of
+from pretrain.sweeps.plan import SweepRun
 from pretrain.sweeps.records import keep
 from tests.pretrain.commands.test_compare import write_run
 from tests.pretrain.sweeps.conftest import trained
@@ -23,14 +24,14 @@ def test_a_comparison_of_records_is_that_of_the_runs(tmp_path, monkeypatch):
     runs = []
     for name, losses in arms.items():
         words = ("--name", name, "--learning_rate.peak", f"{losses[-1]}")
-        runs.append(write_run(sweep / name, *words, losses=losses))
+        runs.append(write_run(sweep / f"{name}-seed0", *words, losses=losses))
         (runs[-1] / "checkpoints").mkdir()
-    keep(Path("kept"), sweep, runs)
+    keep(Path("kept"), sweep, [SweepRun(None, 0, run) for run in runs])
     names = {"run.json", "launches.jsonl", "evals.jsonl", "metrics.jsonl", "result.json"}
     for run in runs:
         assert {entry.name for entry in Path("kept", run.name).iterdir()} == names
-    ours = [read_run(Path("kept") / name) for name in arms]
-    theirs = [read_run(sweep / name) for name in arms]
+    ours = [read_run(Path("kept") / f"{name}-seed0") for name in arms]
+    theirs = [read_run(sweep / f"{name}-seed0") for name in arms]
     first, second = (report_of(compare(runs)).as_text(80) for runs in (ours, theirs))
     assert first == second
 
@@ -46,7 +47,7 @@ def test_records_name_no_place_of_the_machine_and_compare_with_runs_elsewhere(
     words = ("--name", "one", "--seed", "1", "--data.shards", str(elsewhere))
     words += ("--data.corpus", f"{elsewhere.parent}/text.txt")
     folder = write_run(sweep / "one-seed1", *words, command=command, source=source)
-    keep(Path("kept"), sweep, [folder])
+    keep(Path("kept"), sweep, [SweepRun(None, 1, folder)])
     for file in Path("kept").rglob("*.json*"):
         assert not {"ann", "opt", str(tmp_path)} & {*re.split(r'[/"]', file.read_text())}
         assert str(tmp_path) not in file.read_text()

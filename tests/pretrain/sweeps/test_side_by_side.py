@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pretrain.config.errors import ConfigError
 from tests.pretrain.sweeps.conftest import SIZES
 
 TWO = ("bert_a", "tupe_r", "--name", "x")
@@ -29,8 +30,8 @@ def test_as_many_runs_as_gpus_are_trained_at_once_each_on_one_of_its_own(
     assert sorted(here.visible()) == ["0", "0", "0", "0", "1", "2"]  # three were measured
     output = capsys.readouterr().out
     lines = events(output)
-    assert lines[:3] == [f"{arm}: starting in runs/x/{arm}" for arm in arms]
-    assert sorted(lines[3:]) == [f"{arm}: finished, held-out loss 5.5000" for arm in arms]
+    assert lines[:3] == [f"{arm}-seed0: starting in runs/x/{arm}-seed0" for arm in arms]
+    assert sorted(lines[3:]) == [f"{arm}-seed0: finished, held-out loss 5.5000" for arm in arms]
     assert "3 at a time" in output
 
 
@@ -41,6 +42,29 @@ def test_gpus_are_divided_among_few_runs_and_each_has_a_port(here, run):
     found = [re.match(pattern, call) for call in here.calls(" train ")]
     assert {match[1] for match in found} == {"0,1,2,3", "4,5,6,7"}
     assert len({match[2] for match in found}) == 2
+
+
+def test_a_run_that_is_resumed_keeps_its_number_of_processes(here, run):
+    here.gpus(8)
+    run(*TWO)
+    for arm in ("bert_a", "tupe_r"):
+        Path(f"runs/x/{arm}-seed0/result.json").unlink()
+        Path(f"runs/x/{arm}-seed0/launches.jsonl").write_text('{"world_size": 2}\n')
+    here.log.unlink()
+    here.gpus(4)
+    run(*TWO, "--seeds", "3")
+    started = here.calls("deepspeed --include localhost:", " train ")
+    assert len(started) == 6 and all(re.search(r"localhost:(0,1|2,3) ", call) for call in started)
+    Path("runs/x/bert_a-seed0/result.json").unlink()
+    here.gpus(1)
+    with pytest.raises(
+        ConfigError, match="processes, 2, and here it would have 1; use the GPUs of"
+    ):
+        run(*TWO, "--seeds", "3")
+    Path("runs/x/tupe_r-seed0/result.json").unlink()
+    Path("runs/x/tupe_r-seed0/launches.jsonl").write_text('{"world_size": 4}\n')
+    with pytest.raises(ConfigError, match="bert_a-seed0 was begun with 2 processes, runs/x/tupe_r"):
+        run(*TWO, "--seeds", "3")
 
 
 def test_the_number_of_gpus_is_that_of_the_sweep_and_in_the_line_that_continues(here, run, capsys):
@@ -70,10 +94,12 @@ def test_a_run_that_fails_beside_others_fails_alone_and_each_has_a_file_for_its_
     output, errors = capfd.readouterr()
     assert end.value.code == 3 and "1 run failed; the others have ended" in errors
     ends = sorted(event for event in events(output) if "starting" not in event)
-    assert ends[0] == "bert_a: failed with status 3; it wrote nothing (runs/x/bert_a.log)"
-    assert [end.partition(":")[0] for end in ends[1:]] == ["bert_r", "tupe_r"]
+    assert (
+        ends[0] == "bert_a-seed0: failed with status 3; it wrote nothing (runs/x/bert_a-seed0.log)"
+    )
+    assert [end.partition(":")[0] for end in ends[1:]] == ["bert_r-seed0", "tupe_r-seed0"]
     assert "says" not in output and "warns" not in errors
-    lines = Path("runs/x/tupe_r.log").read_text().splitlines()
+    lines = Path("runs/x/tupe_r-seed0.log").read_text().splitlines()
     assert sorted(lines) == ["says tupe_r", "warns tupe_r"]
 
 
@@ -87,8 +113,8 @@ def test_a_signal_reaches_all_runs_and_no_other_is_started(stubs, shards):
     assert stubs.calls("heard") == ["heard TERM"] * 2  # launchers know no others
     assert errors.startswith("Stopped. Continue with: tupelo sweep bert_a bert_r tupe_r ")
     assert sorted(event.partition(";")[0] for event in events(output)[2:]) == [
-        "bert_a: asked to stop",
-        "bert_r: asked to stop",
+        "bert_a-seed0: asked to stop",
+        "bert_r-seed0: asked to stop",
     ]
     assert len(stubs.calls(" train ")) == 2
 

@@ -17,13 +17,15 @@ ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 
 def test_without_arms_the_four_of_the_readme_are_trained_and_compared(here, run, capsys):
     run("--name", "x", "--steps", "7")
-    assert trained(here) == [(arm, f"runs/x/{arm}", "0", False) for arm in ARMS]
+    assert trained(here) == [(arm, f"runs/x/{arm}-seed0", "0", False) for arm in ARMS]
     assert all("--steps 7 " in call for call in here.calls(" train "))
-    folders = [f"runs/x/{arm}" for arm in ARMS]
+    folders = [f"runs/x/{arm}-seed0" for arm in ARMS]
     assert here.compared == [["compare", *folders, "--report", "runs/x/report"]]
     *before, curves, again = capsys.readouterr().out.splitlines()
     started = [line for line in before if "starting" in line]
-    assert started == [f"[{n}/4] {a}: starting in runs/x/{a}" for n, a in enumerate(ARMS, 1)]
+    assert started == [
+        f"[{n}/4] {arm}-seed0: starting in runs/x/{arm}-seed0" for n, arm in enumerate(ARMS, 1)
+    ]
     assert curves.endswith("--logdir runs/x")
     assert again.startswith(f"again: tupelo sweep {' '.join(ARMS)} --name x ")
 
@@ -81,14 +83,19 @@ def test_arms_over_the_same_shards_may_differ_in_the_size_of_the_vocabulary(here
     assert len(here.compared) == 1
 
 
-def test_a_dry_run_needs_no_text(here, tmp_path):
+def test_a_dry_run_needs_no_text_and_checks_every_arm(here, tmp_path, monkeypatch):
     """Sizes and costs do not depend on it; what a start lacks is said of each arm."""
     (tmp_path / "mine.toml").write_text("[data]\ncorpus = []\n")
     (tmp_path / "other.toml").write_text("[data]\ncorpus = []\n[model]\nnorm = 'post'\n")
     words = (str(tmp_path / "mine.toml"), str(tmp_path / "other.toml"), "--name", "x")
     main(["sweep", *words, "--dry-run"])
-    assert [Path(folder).name for _, folder, *_ in trained(here)] == ["mine", "other"]
+    assert [Path(folder).name for _, folder, *_ in trained(here)] == ["mine-seed0", "other-seed0"]
     assert all(call.endswith(" --dry-run") for call in here.calls()) and not here.compared
+    here.log.unlink()
+    monkeypatch.setenv("STUB_FAILS", "* train *mine.toml *")
+    with pytest.raises(SystemExit) as end:
+        main(["sweep", *words[:2], "--name", "z", "--dry-run"])
+    assert end.value.code == 3 and len(trained(here)) == 2
     here.log.unlink()
     with pytest.raises(ConfigError, match="this recipe names no text"):
         main(["sweep", *words[:2], "--name", "y"])
@@ -110,23 +117,67 @@ def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkey
     assert not here.calls(" train ") and here.compared[1] == compared
 
 
-def test_a_run_of_other_settings_is_not_taken_for_one_of_the_sweep(here, run):
-    """As after a recipe was changed: trials would choose, and arms be compared, by other runs."""
-    words = ("bert_a", "bert_r", "--name", "x", "--steps", "7")
-    run(*words)
-    content = {"steps": 9, "engine": {"attention": "eager"}, "name": "y", "seed": 4}
-    for change, message in (
-        ({}, "runs/x/bert_r was begun with steps=9, and its sweep now asks for 7: restore that"),
-        ({"steps": 7}, None),
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (
+            {"steps": 9},
+            "begun with steps=9, and its sweep now asks for 7: restore that, or .*s.$",
+        ),
+        ({"steps": 7, "engine": {"attention": "eager"}, "name": "y", "seed": 0}, None),
         ({"layer_drop": {"schedule": "constant"}}, "with layer_drop.schedule='constant'"),
-    ):
-        content |= change
-        Path("runs/x/bert_r/run.json").write_text(json.dumps(content))
-        if message is None:
-            run(*words)
-            continue
-        with pytest.raises(ConfigError, match=message):
-            run(*words)
+        ({"seed": 4}, "with seed=4"),
+        ({"initial_weights": "a/runs/z"}, "with initial_weights='a/runs/z'"),
+        ({"data": {"corpus": ["text:elsewhere/a.txt:documents=line"], "shards": "s"}}, None),
+        ({"data": {"corpus": ["b.txt"]}}, "with data.corpus=."),
+        ({"data": {"lowercase": False}}, "with data.lowercase=False"),
+    ],
+)
+def test_a_run_of_other_settings_is_not_taken_for_one_of_the_sweep(here, stored, message):
+    """As after a recipe was changed: trials would choose, and arms be compared, by other runs."""
+    Path("a.txt").write_text("One.\n")
+    words = (
+        "bert_a",
+        "bert_r",
+        "--name",
+        "x",
+        "--steps",
+        "7",
+        "--corpus",
+        "text:a.txt:documents=line",
+    )
+    main(["sweep", *words])
+    Path("runs/x/bert_r-seed0/run.json").write_text(json.dumps(stored))
+    if message is None:
+        main(["sweep", *words])
+        return
+    with pytest.raises(ConfigError, match=f"runs/x/bert_r-seed0 was .*{message}"):
+        main(["sweep", *words])
+
+
+def test_a_folder_with_runs_of_another_sweep_is_refused(here, run):
+    """As where a name is given again, and arms or seeds are forgotten."""
+    run("bert_a", "tupe_r", "--name", "x", "--seeds", "2")
+    for words in (("bert_a", "tupe_r"), ("bert_a", "--seeds", "2")):
+        with pytest.raises(ConfigError, match="is there, and this command does not ask for it"):
+            run(*words, "--name", "x")
+    run("bert_a", "tupe_r", "bert_r", "--name", "x", "--seeds", "3")
+    assert len(here.calls(" train ")) == 9
+    Path("runs/y/trials/bert_a-0.1-seed5").mkdir(parents=True)
+    Path("runs/y/trials/bert_a-0.1-seed5/run.json").write_text("{}")
+    with pytest.raises(ConfigError, match="trials/bert_a-0.1-seed5 is there"):
+        run("bert_a", "tupe_r", "--name", "y")
+
+
+def test_a_run_of_an_older_version_has_no_seed_in_its_name_and_stays_where_it_is(here, run):
+    Path("runs/x/bert_a").mkdir(parents=True)
+    Path("runs/x/bert_a/run.json").write_text('{"seed": 0}')
+    run("bert_a", "--name", "x", "--seeds", "2")
+    folders = ["runs/x/bert_a", "runs/x/bert_a-seed1"]
+    assert [call[1:] for call in trained(here)] == [
+        (folders[0], "0", True),
+        (folders[1], "1", False),
+    ]
 
 
 def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, capsys, monkeypatch):
@@ -135,26 +186,26 @@ def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, ca
         run("--name", "x", "--steps", "7")
     assert end.value.code == 3
     output, errors = capsys.readouterr()
-    assert "[3/4] tupe_r: failed with status 3\n" in output
+    assert "[3/4] tupe_r-seed0: failed with status 3\n" in output
     failed, stopped = errors.splitlines()
     assert failed == "1 run failed; the others have ended"
     assert stopped.startswith(f"Stopped. Continue with: tupelo sweep {' '.join(ARMS)} --name x ")
     assert [arm for arm, *_ in trained(here)] == ARMS and not here.compared
     monkeypatch.delenv("STUB_FAILS")
-    (here.folder / "runs/x/tupe_r").mkdir()
-    (here.folder / "runs/x/tupe_r/run.json").write_text("{}")
+    (here.folder / "runs/x/tupe_r-seed0").mkdir()
+    (here.folder / "runs/x/tupe_r-seed0/run.json").write_text("{}")
     here.log.unlink()
     run("--name", "x", "--steps", "7")
-    assert trained(here) == [("tupe_r", "runs/x/tupe_r", "0", True)]
+    assert trained(here) == [("tupe_r", "runs/x/tupe_r-seed0", "0", True)]
     assert "--steps 7 " in here.calls(" train ")[0]
     output = capsys.readouterr().out
-    assert "[2/4] bert_r: finished before" in output
-    assert "[3/4] tupe_r: resuming in runs/x/tupe_r" in output
+    assert "[2/4] bert_r-seed0: finished before" in output
+    assert "[3/4] tupe_r-seed0: resuming in runs/x/tupe_r-seed0" in output
 
 
 def test_an_arm_that_cannot_be_measured_is_refused_before_any_is_trained(here, run, monkeypatch):
     monkeypatch.setenv("STUB_FAILS", "*measure*/bert_r *")
-    with pytest.raises(ConfigError, match="bert_r cannot be trained: it wrote nothing; continue"):
+    with pytest.raises(ConfigError, match="bert_r cannot be trained: it wrote nothing$"):
         run("bert_a", "bert_r", "--name", "x")
     assert not trained(here)
 
@@ -194,13 +245,16 @@ def test_a_run_that_ends_without_a_result_has_failed(here, run, monkeypatch, cap
     monkeypatch.setenv("STUB_NO_RESULT", "1")
     with pytest.raises(SystemExit) as end:
         run("bert_a", "--name", "x")
-    assert end.value.code == 1 and "bert_a: ended without a result" in capsys.readouterr().out
+    assert end.value.code == 1 and "bert_a-seed0: ended without a result" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("--resume --name x", "there is no --resume"),
+        (
+            "--resume --name x",
+            "there is no --resume; give the command of the sweep again; runs/NAME/settings",
+        ),
         ("--name single", "is a run, not a sweep; .*tupelo train runs/single"),
         ("--name a/b", "'a/b'"),
         ("bert_a bert_a", "two arms are called bert_a"),
