@@ -44,9 +44,8 @@ def test_the_trace_can_be_read_and_names_our_phases(whole):
 
 
 def test_real_rows_are_used_where_there_are_shards(command, tmp_path, shards):
-    # more steps than the run itself has
-    words = ("--data.shards", shards, "--steps", 21, "--full-depth", *DROPS)
-    assert f"21 steps of sequences of {shards}" in profiled(command, tmp_path, *words)
+    words = ("--data.shards", shards, "--steps", 1, "--full-depth", *DROPS)
+    assert f"1 steps of sequences of {shards}" in profiled(command, tmp_path, *words)
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ RUN = (*ELECTRA, *TUPE, *DROP, "--checkpoint.every_steps", "10", "--log_every_st
 
 
 @pytest.mark.ranks
-def test_every_zero_stage_is_the_plain_pytorch_loop_and_resumes(tmp_path):
+def test_zero_stages_1_and_3_are_the_plain_pytorch_loop_and_resume(tmp_path):
     """Both networks, with blocks skipped for whole steps; the draws do not depend on the rank."""
     words = (*ELECTRA, "--model.positions", "tupe-r")
     plain = case.reference(case.case_settings(*words))
-    for name, found in run_case(2, tmp_path, FP32, *words).items():
+    for name, found in run_case(2, tmp_path, FP32[1::2], *words).items():
         # engines: 1e-6 relative, the sums run in another order
         assert found["losses"] == pytest.approx(plain.losses, rel=2e-6), name
         assert found["norms"] == pytest.approx(plain.norms, rel=1e-5), name

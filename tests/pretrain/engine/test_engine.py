@@ -19,6 +19,7 @@ from tests.pretrain.engine import training_case as case
 
 FP32 = ["zero0_fp32", "zero1_fp32", "zero2_fp32", "zero3_fp32"]
 BF16 = ["zero0_bf16_autocast", "zero1_bf16", "zero3_bf16_autocast"]
+OF_ONE_RANK = ["zero0_fp32", "zero3_fp32", "zero1_bf16"]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,8 @@ def plain():
 @pytest.fixture(scope="module", params=[1, 2])
 def engines(request, tmp_path_factory):
     """What the engine did under each configuration: one process, then two ranks."""
-    return run_case(request.param, tmp_path_factory.mktemp("ranks"), FP32 + BF16)
+    names = OF_ONE_RANK if request.param == 1 else FP32 + BF16
+    return run_case(request.param, tmp_path_factory.mktemp("ranks"), names)
 
 
 def run_case(ranks, folder, names, *words):
@@ -42,7 +44,7 @@ def run_case(ranks, folder, names, *words):
 @pytest.mark.ranks
 def test_every_zero_stage_is_the_plain_pytorch_loop(engines, plain):
     """With blocks skipped for whole steps, accumulation, clipping and two parameter groups."""
-    for name in FP32:
+    for name in engines.keys() & FP32:
         found = engines[name]
         # engines: 1e-6 relative, the sums run in another order
         assert found["losses"] == pytest.approx(plain.losses, rel=2e-6), name
@@ -56,7 +58,7 @@ def test_every_zero_stage_is_the_plain_pytorch_loop(engines, plain):
 
 @pytest.mark.ranks
 def test_bf16_follows_fp32_within_its_rounding(engines, plain):
-    for name in BF16:
+    for name in engines.keys() & BF16:
         # bf16 has 8 bits: 0.4 % a number, averaged over the loss
         assert engines[name]["losses"] == pytest.approx(plain.losses, rel=1e-2), name
 
