@@ -1,5 +1,8 @@
 """The table of scores as it is printed, written and shown on pages, and its numbers."""
 
+import re
+import statistics
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -27,24 +30,32 @@ def shown(table: ScoreTable) -> Table:
     """Return the table, x 100 with one decimal, the best of each column marked.
 
     Below a median are the metrics that it is made from, the range over the seeds, the learning
-    rate where several were tried, and how many seeds there are if some are missing.
+    rate where several were tried, and how many seeds there are if some are missing. Runs of a sweep
+    that differ in the seed alone have a last row together, and are not marked: the best of many is
+    no median.
     """
+    arms = _arms(table)
+    several = {run for runs in arms.values() for run in runs}
     rows = [{"model": table.label(row)} for row in table.rows]
+    rows += [{"model": f"{name}, median of {len(runs)} runs"} for name, runs in arms.items()]
     if any(row.step is not None for row in table.rows):
-        for cells, row in zip(rows, table.rows, strict=True):
-            cells["steps"] = "" if row.step is None else _step(row.step)
+        for cells, runs in zip(rows, [*([row] for row in table.rows), *arms.values()], strict=True):
+            steps = {row.step for row in runs}
+            cells["steps"] = "".join(_step(step) for step in steps if step and len(steps) == 1)
     keys, best = len(rows[0]), set()
     columns = [
         (
             # A task of one's own can be called anything.
             f"{column.title} (task)" if column.title in OTHER_COLUMNS else column.title,
-            [_entry(table, row, column) for row in table.rows],
+            [_entry(table, row, column) for row in table.rows]
+            + [_of_arm([table.median(run, column) for run in runs]) for runs in arms.values()],
         )
         for column in table.columns
     ]
     if table.averaged:
         averages = [(table.average(row), ", ".join(table.lacking(row))) for row in table.rows]
         texts = [f"-\nlacks {lacks}" if one is None else _shown(one) for one, lacks in averages]
+        texts += [_of_arm([table.average(run) for run in runs]) for runs in arms.values()]
         columns.append(("average", texts))
     for title, texts in columns:
         # Equal as shown is equal.
@@ -55,9 +66,39 @@ def shown(table: ScoreTable) -> Table:
         ]
         for cells, text in zip(rows, texts, strict=True):
             cells[title] = text
+        for number, row in enumerate(table.rows):
+            if row in several:
+                values[number] = DIVERGED
         highest = max(values)
         best |= {(n, title) for n, value in enumerate(values) if value == highest > DIVERGED}
     return Table("Scores of fine-tuning", rows, caption(table), keys=keys, best=best)
+
+
+def _arms(table: ScoreTable) -> dict[str, list[TableRow]]:
+    """Return the runs of each arm of a sweep that has several, by its folder without the seed."""
+    steps = Counter(row.origin for row in table.rows)
+    found: defaultdict[tuple[str, int | None], list[TableRow]] = defaultdict(list)
+    for row in table.rows:
+        if row.pretrained:
+            arm = re.sub(r"-seed\d+$", "", row.origin)
+            # Hours end at a step of each run.
+            found[arm, row.step if steps[row.origin] > 1 else None].append(row)
+    arms = {key: runs for key, runs in found.items() if len({run.origin for run in runs}) > 1}
+    return {
+        str(PurePath(*PurePath(arm).parts[-2:])) + ("" if step is None else f" step {step:,}"): runs
+        for (arm, step), runs in arms.items()
+    }
+
+
+def _of_arm(scores: Sequence[float | None]) -> str:
+    """Return the median over runs and their range; a diverged one is the worst."""
+    found = [score for score in scores if score is not None]
+    if not found:
+        return "-"
+    median, finished = statistics.median(found), [one for one in found if one != DIVERGED]
+    remark = f"{len(found)} of {counted(len(scores), 'seed')}" if len(found) < len(scores) else ""
+    text = "diverged" if median == DIVERGED else _shown(median)
+    return "\n".join(filter(None, [text, _range(finished), remark]))
 
 
 def caption(table: ScoreTable) -> str:

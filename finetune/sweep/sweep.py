@@ -22,8 +22,8 @@ from finetune.report.page import print_table
 from finetune.report.score_table import default_rule
 from finetune.report.scores import chosen_trial
 from finetune.results.result import Scores, TrialResult, predictions_file, read_result, save_result
-from finetune.results.sweep_record import Keep, ModelRef
-from finetune.results.sweep_results import EndedTrial, read_sweep_results
+from finetune.results.sweep_record import Keep, ModelRef, read_sweep_record
+from finetune.results.sweep_results import read_group
 from finetune.sweep.references import TaskRef
 from finetune.sweep.trial import (
     Context,
@@ -174,14 +174,13 @@ def chosen_trials(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
         trials: name the encoders and tasks; the chosen one may be of an earlier command.
 
     Raises:
-        ConfigError: grid.json or a result is damaged.
+        ConfigError: grid.json or a result of theirs is damaged.
     """
-    ended: dict[Path, list[EndedTrial]] = {}
-    for one in read_sweep_results([folder]).trials:
-        ended.setdefault(one.folder.parents[1].relative_to(folder.resolve()), []).append(one)
-    rule, chosen = default_rule(path.parts[0] for path in ended), []
+    record = read_sweep_record(folder)
+    rule, chosen = default_rule(record.tasks if record else ()), []
     for group, trial in {trial.group: trial for trial in trials}.items():
-        found = chosen_trial(ended[group], rule) if group in ended else None
+        ended = read_group(folder, group)
+        found = chosen_trial(ended, rule) if ended else None
         if found is not None:
             rate, seed = found.result.learning_rate, found.result.seed
             chosen.append(replace(trial, learning_rate=rate, seed=seed))
@@ -325,7 +324,8 @@ def report(sweep: Sweep, *, has_failed: bool) -> None:
         SystemExit: with status 1, a trial failed.
     """
     print_table([sweep.folder], step="all")
-    kept = sorted(sweep.folder.glob(f"*/*/lr_*/seed_*/{MODEL_FOLDER}"))
+    chosen = [sweep.folder / trial.folder for trial in chosen_trials(sweep.folder, sweep.trials)]
+    kept = [place / MODEL_FOLDER for place in chosen if has_model(place)]
     if kept:
         print(f"use a model: {shell_command('finetune', 'predict', kept[0])} FILE")
     print(f"results: {sweep.folder} | curves: {curves_command(sweep.folder)}")

@@ -12,6 +12,7 @@ from finetune.report.score_table import MAJORITY, score_table
 from finetune.results.sweep_results import read_sweep_results
 from pretrain.config.errors import ConfigError
 from tests.finetune.report.score_case import (
+    best_of,
     scores_of,
     table_of,
     texts,
@@ -157,6 +158,21 @@ def test_models_of_one_name_are_told_apart_by_their_folders(tmp_path):
     write_result(tmp_path / "1", "RTE", 0.5, model="bert_a", source="someone/bert_a", step=5)
     table = table_of(tmp_path / "1")
     assert "bert_a (someone/bert_a)" in map(table.label, table.every_row)
+
+
+def test_runs_that_differ_in_the_seed_share_a_row_and_no_single_one_is_marked_as_best(tmp_path):
+    for arm, scores in {"words": (0.5, 0.9, 0.6), "replaced": (0.7, "diverged", 0.8)}.items():
+        for seed, score in enumerate(scores):
+            name = f"{arm}-seed{seed}"
+            changes = {"model": name, "source": f"/runs/x/{name}", "step": 10 + seed}
+            write_result(tmp_path, "RTE", score, **changes)
+    write_result(tmp_path, "RTE", 0.65, model="alone")
+    table = table_of(tmp_path)
+    found = texts(table)
+    assert found["x/words, median of 3 runs"]["RTE"] == ["60.0", "50.0 - 90.0"]
+    assert found["x/replaced, median of 3 runs"]["RTE"] == ["70.0", "70.0 - 80.0"]
+    assert best_of(table, "RTE") == ["x/replaced, median of 3 runs"]
+    assert [row["steps"] for row in shown(table).rows[-2:]] == ["", ""]
 
 
 def test_a_model_that_was_moved_during_its_sweep_stays_one_row(tmp_path):

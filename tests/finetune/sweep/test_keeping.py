@@ -9,7 +9,7 @@ from finetune.models.kept_model import MODEL_FOLDER, read_model
 from finetune.results.result import read_result
 from finetune.sweep.folder import record_of, save_sweep_record
 from finetune.sweep.references import TaskRef
-from finetune.sweep.sweep import Sweep, chosen_trials, run_sweep, trials_of
+from finetune.sweep.sweep import Sweep, chosen_trials, report, run_sweep, trials_of
 from finetune.training.encoding import encode_task
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
 from tests.finetune.models.kept_case import LENGTH, task_data
@@ -95,6 +95,26 @@ def test_no_model_is_chosen_where_most_seeds_diverged_or_all_failed(tmp_path):
         (tmp_path / trial.folder).parent.mkdir(parents=True, exist_ok=True)
         folder.rename(tmp_path / trial.folder)
     assert chosen_trials(tmp_path, trials) == []
+
+
+def test_a_damaged_result_of_another_encoder_stops_no_choice_and_the_hint_names_the_chosen_model(
+    undisturbed, capsys
+):
+    sweep = sweep_in(undisturbed)
+    for trial in sweep.trials:  # as with --keep all
+        (undisturbed / trial.folder / MODEL_FOLDER).mkdir(exist_ok=True)
+        (undisturbed / trial.folder / MODEL_FOLDER / "config.json").touch()
+    report(sweep, has_failed=False)
+    assert expected_choice(undisturbed) != undisturbed / sweep.trials[0].folder
+    hint = f"predict {expected_choice(undisturbed) / MODEL_FOLDER} FILE"
+    assert hint in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        report(sweep, has_failed=True)
+    assert end.value.code == 1
+    other = undisturbed / "letters/other/lr_0.001/seed_0"
+    other.mkdir(parents=True)
+    (other / "result.json").write_text("{")
+    assert len(chosen_trials(undisturbed, sweep.trials)) == 1
 
 
 def test_a_sweep_that_is_killed_and_resumed_keeps_what_an_undisturbed_one_keeps(
