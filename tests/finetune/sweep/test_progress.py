@@ -1,5 +1,8 @@
 """What the user reads while a sweep runs."""
 
+import signal
+
+from finetune.results.result import read_result
 from finetune.sweep import sweep as sweep_module
 from finetune.sweep.sweep import Sweep, TrialsRunning, brief
 from finetune.sweep.trial import MeasuredStep, Trial, result_of
@@ -51,6 +54,27 @@ def test_the_length_is_said_first_then_each_end_and_a_remark_once(tmp_path, monk
         "[2/2] RTE small step 20 lr 0.0001 seed 1: diverged, the loss is nan, 0 s",
     ]
     assert "fine-tuning: 100%" in errors and "160/160" in errors
+
+
+class KilledWorker(Worker):
+    """Ends in a trial as where the system ends it for lack of memory."""
+
+    def start(self):
+        if isinstance(self.unit, MeasuredStep):
+            super().start()
+
+    def status(self):
+        return 0 if isinstance(self.unit, MeasuredStep) else 128 + signal.SIGKILL
+
+
+def test_a_trial_whose_worker_is_killed_has_failed_and_its_result_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_module, "Worker", KilledWorker)
+    trial = Trial(NEW, task("RTE"), 1e-4, 0)
+    sweep, ended = Sweep(tmp_path, protocol(), [trial], {"RTE": data("RTE")}, False), []
+    assert TrialsRunning(sweep, [trial], ended.append).run(1)
+    result = read_result(tmp_path / trial.folder)
+    assert result.status == "failed" and ended == sweep.missing() == [trial]
+    assert result.reason.startswith("the worker process was ended by SIGKILL, often for lack of")
 
 
 def test_scores_of_several_splits_are_shown_as_their_mean():

@@ -178,6 +178,7 @@ def test_runs_of_equal_hours_have_equal_budgets_whatever_they_saw(baseline, tmp_
         ({"variables": {"MKL_CBWR": "AVX2"}}, "different launches: variables.MKL_CBWR"),
         ({"precision": "float32"}, "different launches: precision"),
         ({"commit": "def"}, "different launches: code"),
+        ({"changed_settings": {"steps": [9, 7]}}, "settings changed by a resume: steps"),
         ({"losses": (7.0, 4.0)}, "different budgets: tokens"),
         ({"losses": (7.0, 6.0, math.nan, 4.0)}, "diverged: "),
         ({"words": ("--initial_weights", "runs/before")}, "different budgets: initial weights"),

@@ -6,6 +6,7 @@ import pytest
 
 from pretrain.compare.convergence import compare
 from pretrain.compare.run_files import DECISIONS
+from pretrain.compare.runs import have_equal_flops
 from pretrain.compare.tables import result_table
 from tests.pretrain.commands.test_compare import row_of, runs, write_run
 from tests.pretrain.compare.test_report import BERT, DROP, arm
@@ -49,6 +50,14 @@ def test_ends_at_equal_flops_are_compared(tmp_path, flops, are_equal):
     assert found.has_comparable_ends(pair) is are_equal
     about = "tokens, at equal FLOPs" if are_equal else "tokens"
     assert f"different budgets: {about}" in found.notes
+
+
+def test_of_long_runs_a_thousandth_is_equal_though_it_is_more_than_a_step(tmp_path):
+    costs = (30e12, 30.02e12, 30.04e12)
+    found = runs(*(with_cost(write_run(tmp_path / str(cost)), cost) for cost in costs))
+    for run in found:
+        run.evaluations[-1]["step"] = 30_000
+    assert have_equal_flops(found[:2]) and not have_equal_flops(found)
 
 
 def test_equal_tokens_of_unequal_cost_are_said(tmp_path):

@@ -93,3 +93,9 @@ def test_an_arm_on_the_plateau_gets_no_share_even_of_a_target_that_it_reached(tm
     # 6.2 is 1/4 of the way from 6.6 to 5.0.
     assert numbers[1]["step_below_entropy"] == pytest.approx(12.5)
     assert all("%" not in cell for row in result_table(comparison).rows for cell in row.values())
+
+
+def test_of_different_entropies_the_lowest_counts(tmp_path):
+    low = arms(tmp_path / "low", (6.6, 5.0), frequency_entropy=6.25)
+    high = arms(tmp_path / "high", (6.6, 5.0), (6.6, 4.0))[1:]
+    assert compare(runs(*low, *high)).entropy == 6.25

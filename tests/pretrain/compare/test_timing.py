@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pretrain.compare.caveats import speed_spread
+from pretrain.compare.caveats import speed_spread, weighted_by_seconds
 from pretrain.compare.convergence import compare
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of
@@ -99,3 +99,11 @@ def test_jitter_of_short_lines_is_not_a_change_of_speed_and_a_loaded_half_is(tmp
     assert speed_spread(read_run(jitter)) == pytest.approx(0)
     half = write_run(tmp_path / "half", losses=losses, speeds=(100.0,) * 32 + (50.0,) * 32)
     assert speed_spread(read_run(half)) == pytest.approx((100 - 50) / 75)
+
+
+def test_a_share_of_waiting_is_weighted_by_the_seconds_of_its_line(tmp_path):
+    folder = write_run(tmp_path / "run", losses=(7.0, 6.0), speeds=(100.0, 300.0))
+    run = read_run(folder)
+    for line, share in zip(run.metrics, (0.4, 0.0), strict=True):
+        line["processor_wait_share"] = share
+    assert weighted_by_seconds(run, "processor_wait_share") == pytest.approx(0.4 * 3 / 4)

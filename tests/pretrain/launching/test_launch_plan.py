@@ -10,7 +10,7 @@ import pytest
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import as_json
-from pretrain.launching.launch_plan import LaunchPlan, plan_launch
+from pretrain.launching.launch_plan import LaunchPlan, plan_launch, plan_launches
 
 DATA = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
 HERE = r"deepspeed --num_gpus 2 --master_port \d+ --module pretrain"
@@ -91,6 +91,25 @@ def test_one_gpu_and_a_cpu_need_no_launcher(stubs, monkeypatch, gpus, allowed, v
     if allowed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
     assert plan_launch(gpus, None) == LaunchPlan(only_gpu=only)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "message"),
+    [
+        (2, {"at_once": 3}, "--at-once 3: there are 2 GPUs for these runs"),
+        (0, {"at_once": 999}, "--at-once 999: there are .* processors for these runs"),
+        (0, {"hostfile": "hosts", "at_once": 2}, "--at-once 2: a run on --hostfile has all"),
+        (2, {"gpus": 3}, "--gpus 3: there are 2 NVIDIA GPUs here"),
+        (2, {"ranks": 4}, "keeps its number of processes, 4, and here it would have 2"),
+    ],
+)
+def test_runs_for_which_there_is_no_room_are_refused(stubs, monkeypatch, gpus, options, message):
+    stubs.gpus(gpus)
+    monkeypatch.setenv("PATH", str(stubs.bin), prepend=":")
+    monkeypatch.setattr(sys, "executable", str(stubs.bin / "python"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(ConfigError, match=message):
+        plan_launches(**{"gpus": None, "hostfile": None, "runs": 2, **options})
 
 
 @pytest.mark.parametrize(

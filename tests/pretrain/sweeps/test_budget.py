@@ -102,3 +102,21 @@ def test_equal_times_are_hours_of_each_run(spec):
 def test_a_wrong_budget_is_one_line(spec, words, message):
     with pytest.raises(ConfigError, match=message):
         sweep(spec, *words)
+
+
+def test_the_length_of_a_trial_is_a_share_of_the_budget_of_its_arm(tmp_path):
+    """What is stated in steps follows both: the decay ends where that of the recipe does."""
+    (tmp_path / "mine.toml").write_text(
+        'budget = "flops"\nsettings.steps = 40\n[arms]\nfull = "tiny_cpu"\n[arms.drop]\n'
+        'recipe = "tiny_cpu"\nlayer_drop = {schedule = "progressive", gamma = 0.5}\n'
+        'learning_rate = {schedule = "warmup_linear_decay_exp", decay_rate = 0.5, '
+        "decay_steps = 4}\n"
+    )
+    asked = sweep(tmp_path / "mine.toml")
+    whole = asked.arms[1].settings
+    assert whole.steps > 40
+    half = asked.arm(asked.spec.arms[1], {"learning_rate.peak": "0.5"}, share=0.5).settings
+    assert half.steps == round(whole.steps / 2) and half.learning_rate.peak == 0.5
+    for arm in (whole, half):
+        assert arm.layer_drop.gamma == pytest.approx(0.5 * 40 / arm.steps)
+        assert arm.learning_rate.decay_steps == pytest.approx(4 * arm.steps / 40, abs=0.5)

@@ -2,17 +2,23 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
+from pretrain.__main__ import main
 from pretrain.compare.convergence import compare
+from pretrain.compare.run_files import DECISIONS
 from pretrain.compare.runs import read_run
 from pretrain.compare.tables import report_of
+from pretrain.config.errors import ConfigError
 from pretrain.sweeps.plan import SweepRun
-from pretrain.sweeps.records import keep
+from pretrain.sweeps.records import bring, keep
 from tests.pretrain.commands.test_compare import write_run
-from tests.pretrain.sweeps.conftest import trained
+from tests.pretrain.sweeps.conftest import SIZES, trained
+from tests.pretrain.sweeps.test_spec import sweep as sweep_of
 
 ARMS = ("bert_a", "tupe_r")
 
@@ -77,3 +83,42 @@ def test_another_machine_trains_what_is_not_recorded(here, run, monkeypatch, tmp
     run(*words, "--name", "other")
     assert trained(here) == [("tupe_r", "runs/other/tupe_r-seed1", "1", False)]
     assert len(here.compared[0][1:-2]) == 4 and (kept / "tupe_r-seed1/result.json").exists()
+
+
+def test_a_killed_sweep_leaves_records_of_what_is_finished_and_repeats_no_run(
+    here, shards, tmp_path
+):
+    words = ["sweep", *ARMS, "--name", "x", "--data.shards", str(shards), *SIZES]
+    words += ["--records", str(tmp_path / "kept")]
+    process = here.start_waiting(*words, STUB_WAITS="runs/x/tupe_r-seed0")
+    for killed in (process, *psutil.Process(process.pid).children()):
+        killed.kill()
+    process.communicate(timeout=60)
+    assert [file.parent.name for file in (tmp_path / "kept").rglob("result.json")] == [
+        "bert_a-seed0"
+    ]
+    here.log.unlink()
+    main(words)
+    assert [folder for _, folder, *_ in trained(here)] == ["runs/x/tupe_r-seed0"]
+
+
+def test_only_ended_records_of_the_same_settings_are_brought_and_none_over_what_was_begun(tmp_path):
+    """One of other settings is refused by name before anything of it is copied."""
+    records, folder = tmp_path / "kept", tmp_path / "x"
+    begun, diverged, longer = (
+        replace(run, seed=seed, folder=folder / f"tiny_cpu-seed{seed}")
+        for ((run,),) in [sweep_of("tiny_cpu").runs(folder)]
+        for seed in (1, 2, 3)
+    )
+    for run in (begun, diverged):
+        write_run(records / run.folder.name, "--seed", str(run.seed), finished=run is begun)
+    (records / diverged.folder.name / "trouble").mkdir()
+    (records / diverged.folder.name / DECISIONS).write_text('{"action": "stop"}\n')
+    begun.folder.mkdir(parents=True)
+    (begun.folder / "run.json").write_text("{}")
+    bring(records, folder, [begun, diverged])
+    assert not begun.is_finished and diverged.is_finished and diverged.has_begun
+    write_run(records / longer.folder.name, "--seed", "3", "--steps", "9999")
+    with pytest.raises(ConfigError, match="kept/tiny_cpu-seed3 was begun with steps=9999"):
+        bring(records, folder, [longer])
+    assert not longer.folder.exists()
