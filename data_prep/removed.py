@@ -46,10 +46,15 @@ REMOVED = {
     "electra.generator_weight": Removed("remove it: it is 1", 1.0),
     "electra.discriminator_weight": Removed("remove it: it is 50", 50.0),
     "engine.bf16_residual_stream": Removed("remove it: the residual stream is fp32", False),
+    "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
+}
+
+
+# Of command lines alone: in a file they are unknown settings.
+REMOVED_WORDS = {
     "resume": Removed("give the command of the sweep again; runs/NAME/settings has its words"),
     "tasks": Removed("tupelo finetune run --dry-run counts their training rows"),
     "no-lowercase": Removed("use --data.lowercase false"),
-    "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
 }
 
 
@@ -59,7 +64,8 @@ def nearest(name: str, known: Sequence[str]) -> str:
     For a setting or command that is no more, what to do instead.
     """
     bare = name.lstrip("-")
-    removed = REMOVED.get(bare, REMOVED.get(bare.partition(".")[0]))
+    known_once = {**REMOVED, **REMOVED_WORDS}
+    removed = known_once.get(bare, known_once.get(bare.partition(".")[0]))
     if removed is not None:
         return f"; {removed.instead}"
     found = difflib.get_close_matches(name[:LONGEST_COMPARED], known, n=1)
