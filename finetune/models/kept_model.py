@@ -171,14 +171,14 @@ def read_model(folder: Path) -> KeptModel:
     weights, text_encoder = read_folder(folder, record, kind, record.model.num_layers, fix=REPEAT)
     if is_former:
         weights = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in weights.items()}
+    num_outputs, place = record.target.num_outputs, str(folder / WEIGHTS_FILE)
+    check_weights(weights, lambda: TaskModel(record.model, num_outputs), place=place)
     trained = stored_weights(folder / OUTPUT_FOLDER)
     scaled = _in_units_of_labels(trained, record) if trained.keys() == OUTPUT else {}
     if scaled and all(torch.equal(tensor, weights[name]) for name, tensor in scaled.items()):
         weights |= trained
     elif not is_former:  # transformers has trained or saved it again: in units of the labels
         record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
-    num_outputs, place = record.target.num_outputs, str(folder / WEIGHTS_FILE)
-    check_weights(weights, lambda: TaskModel(record.model, num_outputs), place=place)
     return KeptModel(record, weights, text_encoder)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from finetune.results.result import TrialResult
 from finetune.training.encoding import EncodedTask
@@ -33,6 +33,12 @@ class KeptRecord(ExportRecord):
     spread: float = Field(1.0, gt=0)  # their unit: see `Values`
     pretrained_length: int = Field(ge=3)  # of the longest row of pre-training
     model: ModelSettings
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> "KeptRecord":
+        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
+            raise ValueError("labels: two or more, each of them once, or none")
+        return self
 
     @property
     def target(self) -> Target:

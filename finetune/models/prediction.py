@@ -36,14 +36,18 @@ class Predictor:
         for start in range(0, len(texts), CHUNK):
             outputs = self.outputs(texts[start : start + CHUNK])
             if not self.record.labels:
-                # Beside a mean such as a year, the digits that count are those of the spread.
-                decimals = DIGITS - 1 - math.floor(math.log10(self.record.spread))
-                yield from ({"value": round(float(value), decimals)} for value in outputs)
+                yield from ({"value": self._rounded(float(value))} for value in outputs)
                 continue
             for best, row in zip(outputs.argmax(axis=1), softmax(outputs, axis=1), strict=True):
                 shares = [float(f"{share:.{DIGITS}g}") for share in row]
                 by_label = dict(zip(self.record.labels, shares, strict=True))
                 yield {"label": self.record.labels[best], "probabilities": by_label}
+
+    def _rounded(self, value: float) -> float:
+        if not self.record.centre:
+            return float(f"{value:.{DIGITS}g}")
+        # Beside a mean such as a year, the digits that count are those of the spread.
+        return round(value, DIGITS - 1 - math.floor(math.log10(self.record.spread)))
 
     def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
         """Return the logits N x C, or in a regression N numbers in the units of the labels."""

@@ -162,8 +162,8 @@ def _check_tokenizer(
     )
     if not is_same:
         raise ConfigError(
-            f"{place}: another tokenizer than that of initial_weights={pretrained.place}, or other "
-            f"steps before it; give {_fix(pretrained, settings)}"
+            f"{place}: another tokenizer than that of initial_weights={pretrained.place}, or text "
+            f"prepared otherwise (lower case, Moses); give {_fix(pretrained, settings)}"
         )
 
 

@@ -10,6 +10,7 @@ from data_prep.files.atomic import save_text
 from data_prep.files.program import shell_command
 from data_prep.shards.folders import complete_or_absent, refuse_existing
 from data_prep.shards.manifest import TOKENIZER_FILE
+from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
 from pretrain.convert.exports.hf_format import is_export, write_pretrained
@@ -32,7 +33,9 @@ def import_model(place: str, target: Path) -> None:
     Raises:
         UserError: there is no such model, or it computes something else than its program.
     """
-    if is_export(Path(place)) or (Path(place) / "run.json").is_file():
+    folder = Path(place).absolute()
+    is_run = (folder / "run.json").is_file() or folder in checkpoints_of(folder.parent.parent)
+    if is_run or is_export(folder):
         raise ConfigError(
             f"{place} is already a model of this program; start from it with --initial_weights "
             f"{place}"
@@ -58,7 +61,7 @@ def import_model(place: str, target: Path) -> None:
         write_pretrained(partial, pretrained)
         save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
     if pretrained.text_encoder.record.moses is not None:
-        lines.append("its text went through Moses first: so it does here, and not in transformers")
+        lines.append("training here applies Moses to texts; with transformers, apply it yourself")
     again = ("train", target / RECIPE_FILE, "--corpus", "YOUR_TEXT", "--steps", "10000")
     print("\n".join([*lines, "Train it further:", f"  {shell_command(*again)}"]))
 

@@ -8,6 +8,7 @@ import numpy
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from data_prep.files.atomic import save_text
@@ -124,6 +125,24 @@ def test_what_transformers_has_trained_further_and_saved_again_predicts(case, tm
     assert found == pytest.approx(2 * outputs_in_training(case), rel=1e-5, abs=1e-5)
 
 
+def test_a_regression_that_transformers_has_saved_again_predicts_the_same(stock_numbers, tmp_path):
+    with quiet():
+        for kind in (AutoModelForSequenceClassification, AutoTokenizer):
+            kind.from_pretrained(stock_numbers.folder).save_pretrained(tmp_path)
+    found = Predictor(read_model(tmp_path), CPU).outputs(development_texts(stock_numbers))
+    # fp32 beside a mean of five million
+    assert found == pytest.approx(outputs_in_training(stock_numbers), rel=1e-6)
+
+
+def test_a_regression_without_its_last_layer_is_refused(numbers, tmp_path):
+    copy = shutil.copytree(numbers.folder, tmp_path / "copy")
+    weights = load_file(copy / "model.safetensors")
+    del weights["classifier.output.weight"]
+    save_weights(copy / "model.safetensors", weights)
+    with pytest.raises(ConfigError, match="another model: .* needs classifier.output.weight"):
+        read_model(copy)
+
+
 @pytest.mark.parametrize("case", ["classes", "stock_numbers"])
 def test_a_folder_of_before_is_opened(case, tmp_path, request):
     case = request.getfixturevalue(case)
@@ -197,6 +216,7 @@ def replaced(old, new):
         ("tokenizer.json", other_vocabulary, "is not the tokenizer that this model was trained"),
         (CONFIG_FILE, lambda content: content[:-20], f"{CONFIG_FILE}"),
         (CONFIG_FILE, replaced(b'"sequence_length": 24', b'"sequence_length": 1'), "damaged"),
+        (CONFIG_FILE, replaced(b'"more",', b'"few",'), "labels: two or more, each of them once"),
         (
             CONFIG_FILE,
             replaced(b'"width": 16', b'"width": 32'),

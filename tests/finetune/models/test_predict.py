@@ -4,7 +4,9 @@ import csv
 import io
 import json
 from math import exp
+from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 
@@ -73,6 +75,20 @@ def test_labels_and_probabilities_of_every_format(classes, tmp_path, suffix, cap
         assert row.keys() == {"label", "probabilities"} and row["label"] == label
         assert list(row["probabilities"]) == ["few", "more", "many, many"]
         assert list(row["probabilities"].values()) == pytest.approx(shares, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("centre", "spread", "outputs", "written"),
+    [
+        (1.7e9, 30.0, [1.7e9, 1.7e9 + 12.3456789], [1.7e9, 1700000012.34568]),
+        (0.0, 1.0, [1.23456789e-8, 0.0, 3.0], [1.234568e-8, 0.0, 3.0]),
+    ],
+)
+def test_numbers_are_written_with_the_digits_that_they_have(centre, spread, outputs, written):
+    record = SimpleNamespace(labels=(), centre=centre, spread=spread)
+    predictor = Predictor.__new__(Predictor)
+    predictor.record, predictor.outputs = record, lambda texts: numpy.array(outputs)
+    assert [found["value"] for found in predictor.predictions([("text",)])] == written
 
 
 def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):

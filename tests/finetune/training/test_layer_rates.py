@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from finetune.training.layer_rates import rate_factors, split_by_rate
 from finetune.training.train import FineTuning, build_task_model
@@ -75,13 +76,25 @@ def test_without_decay_the_optimizer_has_the_groups_and_the_order_that_it_had():
         assert new == old and new["learning_rate_factor"] == 1.0
 
 
-def test_a_step_has_the_rate_of_each_weight():
-    rules, data = protocol(layer_decay=0.5), tiny_task()
-    model = task_model(rules)
-    run = FineTuning(model, data, rules, learning_rate=0.01, seed=0, device=torch.device("cpu"))
-    run.train_step(data.train.rows.batch(numbers(0, 1)), data.train.labels[:2], epoch=0, place=0)
-    names = {parameter: name for name, parameter in model.named_parameters()}
+def test_two_steps_are_those_of_torchs_adamw_with_a_rate_per_weight():
+    still = {"dropout": 0.0, "attention_dropout": 0.0, "max_gradient_norm": None}
+    rules = protocol(**still, weight_decay=0.5, layer_decay=0.5)
+    data, own, plain = tiny_task(), task_model(rules), task_model(rules)
+    run = FineTuning(own, data, rules, learning_rate=0.01, seed=0, device=torch.device("cpu"))
     table = expected_table("tupe-r", "pre")
-    for group in run._optimizer.param_groups:
-        for parameter in group["params"]:
-            assert group["lr"] == run.learning_rate(0, 0) * table[names[parameter]]
+    groups = [
+        {"params": [p], "factor": table[name], "weight_decay": 0.5 if p.ndim > 1 else 0.0}
+        for name, p in plain.named_parameters()
+    ]
+    optimizer = torch.optim.AdamW(groups, betas=rules.betas, eps=rules.epsilon)
+    batch, labels = data.train.rows.batch(numbers(0, 1, 2, 3)), data.train.labels[:4]
+    for place in range(2):
+        run.train_step(batch, labels, epoch=0, place=place)
+        optimizer.zero_grad()
+        F.cross_entropy(plain(*batch), torch.tensor(labels)).backward()
+        for group in optimizer.param_groups:
+            group["lr"] = run.learning_rate(0, place) * group["factor"]
+        optimizer.step()
+    for (name, found), expected in zip(own.named_parameters(), plain.parameters(), strict=True):
+        # The fused kernel rounds otherwise than the loop over operations.
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5, msg=name)

@@ -139,6 +139,14 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step():
         run.run(Notes())
 
 
+def test_outputs_that_are_not_finite_are_no_predictions():
+    run = fine_tuning()
+    with torch.no_grad():
+        run.model.classifier.output.bias[0] = math.inf
+    with pytest.raises(Diverged, match="outputs are not finite"):
+        run.logits(run.data.development["dev"])
+
+
 def test_bf16_rounds_and_keeps_the_weights_in_fp32():
     losses = []
     for precision in ("fp32", "bf16"):

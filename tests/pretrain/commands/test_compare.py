@@ -260,6 +260,10 @@ def test_runs_without_a_finite_loss_or_damaged_are_refused(baseline, tmp_path):
     assert compare(runs(ended, baseline), "6.5").target == 6.5
     with pytest.raises(ConfigError, match="has no finite held-out loss"):
         read_run(write_run(tmp_path / "lost", losses=(math.nan, math.inf)))
+    lines = (ended / "evals.jsonl").read_text().splitlines(keepends=True)
+    (ended / "evals.jsonl").write_text("".join(reversed(lines)))
+    with pytest.raises(ConfigError, match=r"evals\.jsonl is damaged: its steps do not ascend"):
+        read_run(ended)
     (ended / "run.json").write_text("{")
     with pytest.raises(ConfigError, match=r"run\.json is damaged: .*; leave this run out"):
         read_run(ended)

@@ -153,5 +153,5 @@ def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_sam
     with pytest.raises(ConfigError, match="another tokenizer than that"):
         check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(tmp_path)))
     words = ("--data.tokenizer", str(source), "--data.moses", "true", "--data.language", "de")
-    with pytest.raises(ConfigError, match="or other steps before it; give .* --data.moses false"):
+    with pytest.raises(ConfigError, match="or text prepared otherwise .* --data.moses false"):
         check_before_build(unbuilt(source, tmp_path, *words))

@@ -1,6 +1,7 @@
 """What pre-training has made is read back whole, or refused in one line."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -82,6 +83,13 @@ def test_what_is_no_model_is_refused(source, tmp_path):
         load_pretrained(source, checkpoint="last")
     with pytest.raises(ConfigError, match="not a run folder: it has no run.json; leave the check"):
         load_pretrained(source / "checkpoints" / "step_00000010", checkpoint=10)
+
+
+def test_a_damaged_checkpoint_is_refused_with_what_to_do(source, tmp_path):
+    copy = shutil.copytree(source, tmp_path / "run")
+    (copy / "checkpoints" / "step_00000020" / "part_00000.safetensors").unlink()
+    with pytest.raises(ConfigError, match="_00000020 is damaged .*; name another checkpoint of"):
+        load_pretrained(copy)
 
 
 def test_weights_of_another_variant_are_refused_by_name(source):

@@ -191,6 +191,9 @@ def additive_mask(
     """Return what is added to the scores: the bias of the positions, and nearly -inf at padding."""
     if attention_mask is None:
         return bias_NSS
+    if attention_mask.dim() != 2:
+        shape = tuple(attention_mask.shape)
+        raise ValueError(f"attention_mask has the shape {shape}; give (batch, tokens)")
     is_hidden_B11S = attention_mask[:, None, None, :] == 0
     if bias_NSS is None:
         bias_NSS = is_hidden_B11S.new_zeros(1, 1, 1, dtype=dtype)

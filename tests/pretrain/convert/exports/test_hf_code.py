@@ -86,6 +86,12 @@ def test_positions_in_order_are_accepted_and_others_refused(exported):
         model(ids, mask, position_ids=order.flip(1))
 
 
+def test_a_mask_for_each_query_is_refused(exported):
+    ids, mask = rows()
+    with pytest.raises(ValueError, match=r"the shape \(3, 1, 20\); give \(batch, tokens\)"):
+        loaded(AutoModel, exported("tupe-r"))(ids, mask[:, None])
+
+
 @pytest.mark.parametrize("positions", KINDS)
 def test_recomputed_blocks_give_the_same_gradients(exported, positions):
     options = {"use_reentrant": True}  # as transformers 4 asks for

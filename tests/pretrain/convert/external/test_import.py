@@ -107,9 +107,11 @@ def test_what_cannot_be_imported_is_refused_before_it_is_read(tmp_path, stored_b
     (tmp_path / "imported").rmdir()
     with pytest.raises(ConfigError, match="holds no pre-trained model; give"):
         imported(tmp_path, tmp_path)
-    folder = imported(tmp_path, stored_bert[0])
-    with pytest.raises(ConfigError, match="is already a model of this program; start"):
-        imported(tmp_path, folder)
+    checkpoint = tmp_path / "run" / "checkpoints" / "step_00000010"
+    checkpoint.mkdir(parents=True)
+    for folder in (checkpoint, imported(tmp_path, stored_bert[0])):
+        with pytest.raises(ConfigError, match="is already a model of this program; start"):
+            imported(tmp_path, folder)
 
 
 def test_token_types_that_were_trained_after_an_export_count(tmp_path, stored_bert):
