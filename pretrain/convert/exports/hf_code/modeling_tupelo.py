@@ -202,7 +202,12 @@ def additive_mask(
 
 def attend(config: TupeloConfig, inputs: AttentionInputs) -> Tensor:
     """Attend as the configuration asks for; see `AttentionBackend` of torch_attention.py."""
-    return eager(inputs) if config._attn_implementation == "eager" else sdpa(inputs)
+    mixed_BNSH = eager(inputs) if config._attn_implementation == "eager" else sdpa(inputs)
+    if not torch.compiler.is_compiling():
+        return mixed_BNSH
+    # Where the graph runs, attention may order its output in memory otherwise.
+    mixed_BSNH = mixed_BNSH.transpose(1, 2).clone(memory_format=torch.contiguous_format)
+    return mixed_BSNH.transpose(1, 2)
 
 
 class TupeloWithHead(TupeloPreTrainedModel):
