@@ -30,7 +30,7 @@ REMOVED = {
     "trouble.hang_minutes": Removed("remove it: it is always 8 minutes"),
     "log_project": Removed("remove it: WANDB_PROJECT names the project of W&B"),
     "mlflow": Removed("remove it from loggers: docs/RUNNING.md says how MLflow gets the numbers"),
-    "muon": Removed("use torch; CONTRIBUTING.md says how an optimizer is added"),
+    "muon": Removed("start a new run with torch; CONTRIBUTING.md adds optimizers"),
     "checkpoint.keep_every": Removed("name the steps in checkpoint.pinned"),
     "checkpoint.background": Removed("remove it: training continues while a checkpoint is written"),
     "data.max_skipped": Removed("use data.damaged_files"),
@@ -99,6 +99,8 @@ def _merged(section: str, values: Any, refuses: bool) -> Any:
     if section == "layer_drop" and found.get("draw_per") not in (None, "micro_batch", "sequence"):
         draws = found.pop("draws", 1)
         found["draw_per"] = found["draw_per"] if draws == 1 else draws
+    if section == "engine" and found.get("attention") == "folded":
+        found["attention"] = "auto"  # the same formula
     shares = [found.get(f"{kind}_token_share") for kind in ("mask", "random")]
     if section == "data" and shares != [None, None]:
         stated = found.get("mask_shares")

@@ -22,7 +22,6 @@ from pretrain.checkpoint.changes import (
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
 from pretrain.checkpoint.lengthening import How, Lengthening, lengthened
 from pretrain.checkpoint.starting import finished
-from pretrain.config.ds_config import zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.settings import RunSettings, flat
@@ -112,7 +111,10 @@ def zero_stage_before(folder: Path) -> int | None:
     file = folder / "ds_config.json"
     if not file.is_file():
         return None
-    stage: int = zero_stage(read_json_object(file, fix=FIX))
+    block = read_json_object(file, fix=FIX).get("zero_optimization", {})
+    stage = block.get("stage", 0) if isinstance(block, dict) else None
+    if type(stage) is not int or not 0 <= stage <= 3:
+        raise ConfigError(f"{file} names no ZeRO stage; {FIX}")
     return stage
 
 

@@ -112,7 +112,7 @@ def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
     given = {"--show-settings": arguments.show_settings or None, "--on": on, "--measure": seconds}
     for option, value in given.items():
         if value is not None and not arguments.dry_run:
-            raise ConfigError(f"{option} belongs to --dry-run; leave it out")
+            raise ConfigError(f"{option} belongs to --dry-run: add that, or leave {option} out")
     if on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
         raise ConfigError("--on gives the GPUs already; remove --gpus and --hostfile, or --on")
     if seconds is not None and on is not None:

@@ -223,7 +223,7 @@ def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
 
 def _refuse_other_values(stated: dict[str, Any], from_recipe: dict[str, Any]) -> None:
     for key, value in stated.items():
-        if value not in (AUTO, from_recipe.get(key)):
+        if key not in from_recipe or value not in (AUTO, from_recipe[key]):
             ours = from_recipe.get(key, "has nothing of the kind")
             raise ConfigError(
                 f"the DeepSpeed JSON says {plain(key)}={quoted(value)}, the recipe {ours}; remove "

@@ -5,9 +5,9 @@ without a message. Some known keys change what is computed, and some where the s
 checkpoint saves.
 """
 
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from data_prep.command_line import explain, setting_fields
 from data_prep.files.quoting import quoted
@@ -35,7 +35,7 @@ PROFILER = (
 BLOCKS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
     "fp16": (CheckedBlock, {"enabled": SWITCH}),
     "bf16": (CheckedBlock, {"enabled": SWITCH}),
-    "zero_optimization": (CheckedBlock, {"stage": (Literal[0, 1, 2, 3], 0)}),
+    "zero_optimization": (CheckedBlock, {"stage": (int, Field(0, ge=0, le=3))}),
     "torch_autocast": (
         Block,
         {"enabled": SWITCH, "dtype": ANYTHING, "lower_precision_safe_modules": ANYTHING},
@@ -107,7 +107,7 @@ HARMLESS = {
     "zero_optimization.offload_optimizer.device": ("none",),
     "zero_optimization.offload_param.device": ("none",),
     "zero_optimization.zero_hpz_partition_size": (-1, 0, 1),  # all ranks
-    "zero_optimization.mics_shard_size": (-1, 0, 1),
+    "zero_optimization.mics_shard_size": (),
 }
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from pretrain.config.ds_config import AUTO, fill_ds_config, read_ds_config, weight_type
 from pretrain.config.errors import ConfigError
@@ -24,7 +23,9 @@ from pretrain.engine.optimizers import checked_optimizer
 from pretrain.engine.parameter_groups import check_table_rates
 from pretrain.engine.zero_choice import automatic_stage, has_bf16, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
+from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.objective import Objective
+from pretrain.model.shapes import shapes_only
 from pretrain.schedules.layer_drop import check_layer_drop, check_sequence_draws
 from pretrain.schedules.learning_rate import check_learning_rate
 
@@ -80,9 +81,11 @@ def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Devi
             "fp16 needs a CUDA device and this run is on a CPU; use bf16: "
             "--engine.ds_config zero1_bf16_autocast"
         )
-    # As the engine builds it, for a layer: an implementation may have to be compiled, or installed.
+    # As the engine builds it: an implementation may have to be compiled, or installed.
     kind = checked_optimizer(settings.optimizer, device, ds_config)
-    kind.build(nn.Linear(1, 1), settings.optimizer)
+    with shapes_only():
+        model = build_objective(settings.model, settings.objective, settings.electra)
+    kind.build(model, settings.optimizer)
     plan_execution(settings, this_machine(ds_config, device))
 
 

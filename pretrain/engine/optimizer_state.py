@@ -88,7 +88,8 @@ def check_state(checkpoint: Checkpoint, names: Sequence[str]) -> None:
             before, now = (" and ".join(each) or "nothing" for each in (stored, names))
             raise CheckpointError(
                 f"{checkpoint.folder} is of another optimizer: of {name} it holds {before}, and "
-                f"this run's optimizer keeps {now}; resume with the optimizer.kind that wrote it"
+                f"this run's optimizer keeps {now}; resume with the optimizer.kind that wrote it, "
+                "or start a new run with --initial_weights"
             )
 
 

@@ -34,7 +34,7 @@ class MeasuredSteps:
         """Build the engine, whose weights stay as they are.
 
         Args:
-            settings: of the recipe, on the first rank.
+            settings: of the recipe, on all ranks.
             ranks: from `start_ranks`.
             theta_of: the keep ratio of the last block, with which blocks are dropped.
 

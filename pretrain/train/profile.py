@@ -14,7 +14,8 @@ from pretrain.schedules.run_thetas import last_theta
 from pretrain.train.measured_steps import MeasuredSteps
 
 TRACE_FILE = "trace.json.gz"
-WARM_UP_STEPS, LISTED = 3, 20
+WARM_UP_STEPS, LISTED = 3, 30
+FIRST = ("phase/", "gloo:", "nccl:")  # in the table
 
 
 def profile(
@@ -47,9 +48,14 @@ def profile(
             profiler.export_chrome_trace(str(folder / TRACE_FILE))
             print(f"{settings.name}: {count} steps of {steps.source}, {ranks.world_size} rank(s)")
             print(steps.engine.describe())
-            order = f"{'cuda' if on_gpu else 'cpu'}_time_total"
             averages = profiler.key_averages()
-            print(averages.table(sort_by=order, row_limit=LISTED, max_name_column_width=40))
+            averages.sort(
+                key=lambda one: (
+                    not one.key.startswith(FIRST),
+                    -(one.device_time_total if on_gpu else one.cpu_time_total),
+                )
+            )
+            print(averages.table(sort_by=None, row_limit=LISTED, max_name_column_width=40))
             print(f"trace: {folder / TRACE_FILE}; open it in https://ui.perfetto.dev")
     finally:
         stop_ranks()

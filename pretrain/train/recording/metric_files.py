@@ -29,7 +29,7 @@ class MetricFile:
             self.settle()
         except OSError as error:
             if is_first:
-                warn_of_full(self.file, error, "its lines are kept in memory until it can")
+                warn_of_full(self.file, error, "its lines are kept in memory until there is room")
 
     def settle(self) -> None:
         """Write what is kept in memory.

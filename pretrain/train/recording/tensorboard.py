@@ -16,6 +16,7 @@ class Curves:
         """Prepare; `restart` begins the first file."""
         self._folder, self._settings = folder, settings
         self._writer: SummaryWriter | None = None
+        self._is_full = False
         _silence_writers()
 
     def restart(self, step: int) -> None:
@@ -35,11 +36,12 @@ class Curves:
             for name, value in scalars.items():
                 self._writer.add_scalar(name, value, step)
             self._writer.flush()
-            self._first_step = step + 1
+            self._first_step, self._is_full = step + 1, False
         except OSError as error:
-            if self._writer is not None:
-                warn_of_full(self._folder / "events.*", error, "points are left out until it can")
-            self._writer = None  # what it had buffered is lost
+            if not self._is_full:
+                until = "points are left out until there is room"
+                warn_of_full(self._folder / "events.*", error, until)
+            self._writer, self._is_full = None, True  # what it had buffered is lost
 
     def close(self) -> None:
         """Close the file; everything in it has been flushed."""
