@@ -143,7 +143,7 @@ def test_each_draw_of_the_blocks_is_of_whole_micro_batches():
         ("[]", "mine.json is damaged: not a JSON object"),
         ('{"fp16": true}', "mine.json: fp16=True: input should be a valid dictionary"),
         ('{"fp16": {"enabled": 1}}', "fp16.enabled=1: input should be a valid boolean"),
-        ('{"zero_optimization": {"stage": "auto"}}', "stage='auto': input should be a valid integer"),
+        ('{"zero_optimization": {"stage": "1"}}', "stage='1': input should be a valid integer"),
         ('{"zero_optimisation": {}}', "zero_optimisation; did you mean zero_optimization"),
         ('{"torch_autocast": {"enable": true}}', "did you mean torch_autocast.enabled"),
         ('{"optimizer": {"param": {"lr": 5}}}', "optimizer.param; did you mean optimizer.params"),
