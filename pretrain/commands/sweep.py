@@ -118,7 +118,7 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.hostfile,
         runs=max(len(trials), len(runs)),
         at_once=arguments.at_once,
-        ranks=_ranks([*trials, *runs]),
+        ranks={run.ranks for run in (*trials, *runs) if run.ranks is not None},
     )
     again = shell_command("sweep", *given_words(arguments))
     with locked(folder):
@@ -214,18 +214,6 @@ def _refuse_others(folder: Path, runs: Sequence[SweepRun], trials: Sequence[Swee
             f"{others[0]} is there, and this command does not ask for it; give all arms and seeds "
             "of that sweep, or another --name"
         )
-
-
-def _ranks(runs: Sequence[SweepRun]) -> int | None:
-    """Return the processes of each run that is resumed; None: there is none."""
-    found = {run.ranks: run.folder for run in runs if run.ranks is not None}
-    if len(found) > 1:
-        one, other = [f"{place} was begun with {ranks}" for ranks, place in found.items()][:2]
-        raise ConfigError(
-            f"{one} processes, {other}; finish one by itself with: "
-            + shell_command("train", *[*found.values()][:1], "--resume")
-        )
-    return next(iter(found), None)
 
 
 def _describe(runs: list[SweepRun]) -> None:

@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,7 +161,7 @@ def plan_launches(
     *,
     runs: int,
     at_once: int | None = None,
-    ranks: int | None = None,
+    ranks: Collection[int] = (),
 ) -> list[LaunchPlan]:
     """Plan the starts of several runs: at most as many at once as there are plans, on own GPUs.
 
@@ -173,7 +173,7 @@ def plan_launches(
         hostfile: likewise.
         runs: number of them.
         at_once: number of plans; None: as many as there are GPUs.
-        ranks: processes of each run, of runs that are resumed; None: as many as there are GPUs for.
+        ranks: the processes that runs which are resumed have had; none: as many as there are GPUs.
 
     Raises:
         ConfigError: as `plan_launch`, or there are fewer GPUs or processors than runs at once, or
@@ -184,12 +184,12 @@ def plan_launches(
             raise ConfigError(f"--at-once {at_once}: a run on --hostfile has all of its machines")
         plans = [plan_launch(gpus, hostfile)]
     else:
-        plans = _plans_here(gpus, runs, at_once, ranks)
-    if ranks not in (None, plans[0].ranks):
+        plans = _plans_here(gpus, runs, at_once, max(ranks, default=None))
+    if {*ranks} - {plans[0].ranks}:
         raise ConfigError(
-            f"a run that is resumed keeps its number of processes, {ranks}, and here it would have "
-            f"{plans[0].ranks}; use the GPUs of before, or finish each by itself with: "
-            + shell_command("train", "RUN", "--resume", "--elastic")
+            f"a resumed run keeps its number of processes ({', '.join(map(str, ranks))}), and here "
+            f"it would have {plans[0].ranks}; use the GPUs of before, or finish each by itself "
+            f"with: {shell_command('train', 'RUN', '--resume', '--elastic')}"
         )
     return plans
 

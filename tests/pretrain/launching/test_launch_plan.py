@@ -99,8 +99,6 @@ def test_one_gpu_and_a_cpu_need_no_launcher(stubs, monkeypatch, gpus, allowed, v
         (2, {"at_once": 3}, "--at-once 3: there are 2 GPUs for these runs"),
         (0, {"at_once": 999}, "--at-once 999: there are .* processors for these runs"),
         (0, {"hostfile": "hosts", "at_once": 2}, "--at-once 2: a run on --hostfile has all"),
-        (2, {"gpus": 3}, "--gpus 3: there are 2 NVIDIA GPUs here"),
-        (2, {"ranks": 4}, "keeps its number of processes, 4, and here it would have 2"),
     ],
 )
 def test_runs_for_which_there_is_no_room_are_refused(stubs, monkeypatch, gpus, options, message):

@@ -58,12 +58,12 @@ def test_a_run_that_is_resumed_keeps_its_number_of_processes(here, run):
     Path("runs/x/bert_a-seed0/result.json").unlink()
     here.gpus(1)
     with pytest.raises(
-        ConfigError, match="processes, 2, and here it would have 1; use the GPUs of"
+        ConfigError, match=r"processes \(2\), and here it would have 1; use the GPUs of"
     ):
         run(*TWO, "--seeds", "3")
     Path("runs/x/tupe_r-seed0/result.json").unlink()
     Path("runs/x/tupe_r-seed0/launches.jsonl").write_text('{"world_size": 4}\n')
-    with pytest.raises(ConfigError, match="bert_a-seed0 was begun with 2 processes, runs/x/tupe_r"):
+    with pytest.raises(ConfigError, match=r"processes \(2, 4\), and here"):
         run(*TWO, "--seeds", "3")
 
 
