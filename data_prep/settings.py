@@ -44,7 +44,7 @@ class TextSettings(BaseModel):
     damaged_files: DamagedFiles = Field(
         "stop",
         description="at a truncated, damaged or non-text file, or a source of which more than 2 % "
-        "cannot be read: stop, or go on without it (with at least half of a source)",
+        "cannot be read: stop, or go on without it and up to half of other lines",
     )
     max_words: int | None = Field(
         None, ge=1, description="stop reading after this many words, counting repetitions"

@@ -48,10 +48,11 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
         package = (error.name or "").partition(".")[0]
         if package in OWN_PACKAGES:
             raise
+        activate = Path(__file__).parents[2] / ".venv" / "bin" / "activate"
+        other = f"source {shlex.quote(str(activate))}, or " if activate.is_file() else ""
         sys.exit(
-            f"error: the package {package} is not installed for {sys.executable}; use the "
-            "environment of Tupelo (source .venv/bin/activate), or install it: "
-            f"{shlex.quote(sys.executable)} -m pip install {package}"
+            f"error: the package {package} is not installed for {sys.executable}; {other}install "
+            f"it: {shlex.quote(sys.executable)} -m pip install {package}"
         )
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from data_prep.files.quoting import plain, quoted
+from data_prep.files.quoting import quoted
 
 
 class JsonError(ValueError):
@@ -29,7 +29,7 @@ def json_in(content: bytes) -> Any:
         from_json(content)
         return json.loads(content, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        raise JsonError(plain(str(error))) from None
+        raise JsonError(str(error)) from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

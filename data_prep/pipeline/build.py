@@ -53,7 +53,7 @@ from data_prep.shards.packing import (
     id_type,
     write_split,
 )
-from data_prep.sources.source import CorpusError, FileSource, Source
+from data_prep.sources.source import CannotReadOn, CorpusError, FileSource, Source
 from data_prep.sources.spec import open_source
 from data_prep.text.encode import DocumentEncoder
 from data_prep.text.sampling import passes
@@ -116,13 +116,14 @@ def build(
             with Workers(workers or cpu_count()) as pool:
                 manifest = _Build(settings, sources, workplace, pool).run(segment_bytes)
         except BaseException as error:
-            # Of a small text that is refused nothing stays: other settings are tried next.
+            # Of a text that is refused nothing stays, unless much was read and can be used.
             is_refused = isinstance(error, CorpusError | ShardError | TokenizerError)
-            if is_refused and len(read_segments(workplace)) < WORTH_KEEPING:
+            is_large = len(read_segments(workplace)) >= WORTH_KEEPING
+            if is_refused and not (is_large and isinstance(error, CannotReadOn)):
                 shutil.rmtree(workplace)
             else:
-                note = f"finished parts are kept in {workplace}; the same command goes on"
-                print(f"note: {note}", file=sys.stderr)
+                how = "" if is_refused else "; the same command goes on"
+                print(f"note: finished parts are kept in {workplace}{how}", file=sys.stderr)
             raise
         finish(workplace, folder)
     seconds = time.monotonic() - start
@@ -145,22 +146,32 @@ def _check_identity(settings: BuildSettings, sources: list[Source], workplace: P
         "files": {source.name: source.identity() for source in sources},
     }
     file = workplace / IDENTITY_FILE
-    if read_segments(workplace):
-        before = json.loads(file.read_text())
-        for part, values in now.items():
-            for name, value in values.items():
-                if (then := before.get(part, {}).get(name)) != value:
-                    raise ShardError(
-                        f"{workplace}: holds an unfinished build of something else ({name} was "
-                        f"{quoted(then)} and is {quoted(value)}); repeat its command to finish "
-                        "it, or remove that folder to start again"
-                    )
+    # Without content these are remains of a finished build, whose removal was interrupted.
+    if read_segments(workplace) and (workplace / CONTENT).is_dir() and file.is_file():
+        if what := _difference(json.loads(file.read_text()), now):
+            raise ShardError(
+                f"{workplace}: holds an unfinished build of something else ({what}); repeat its "
+                "command to finish it, or remove that folder to start again"
+            )
         return
     for stale in (SEGMENTS, CONTENT):  # nothing is lost by starting again
         shutil.rmtree(workplace / stale, ignore_errors=True)
     (workplace / TOKENIZER_FILE).unlink(missing_ok=True)
     (workplace / SEGMENTS).mkdir()
     save_text(file, json.dumps(now, indent=1))
+
+
+def _difference(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> str:
+    """Return the first difference between two identities of builds in words."""
+    if before.keys() != now.keys():
+        return "begun by another version"
+    for part, values in now.items():
+        for name, value in values.items():
+            if (then := before[part].get(name)) != value:
+                is_text = part == "files"  # with lists of files
+                what = f"{name} was {quoted(then)} and is {quoted(value)}"
+                return f"the files of {name} have changed since" if is_text else what
+    return ""
 
 
 class _Build:

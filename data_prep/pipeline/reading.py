@@ -10,7 +10,14 @@ from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
 from data_prep.pipeline.segments import KeptSegment, ReadSegment, ReadTask, SegmentFiles
 from data_prep.settings import BuildSettings, DamagedFiles
-from data_prep.sources.source import EXPECTED_SKIPS, CorpusError, Skipped, Source
+from data_prep.sources.source import (
+    EXPECTED_SKIPS,
+    INVALID_UTF8,
+    CannotReadOn,
+    CorpusError,
+    Skipped,
+    Source,
+)
 from data_prep.text.sampling import EvenSample
 
 # A source is judged at its end, and where so many segments, 64 MB, are done: the beginning of a
@@ -136,9 +143,11 @@ def _refuse_skipped(segments: list[ReadSegment], source: Source, settings: Build
         return
     places = [place for segment in segments for place in segment.skipped]
     first = next((one for one in places if one.reason not in EXPECTED_SKIPS), places[0])
-    raise CorpusError(
+    can_skip = num_skipped <= units / 2
+    raise (CannotReadOn if can_skip else CorpusError)(
         f"{source.name}: {num_skipped:,} of {units:,} {source.unit} were skipped "
         f"({num_skipped / units:.1%}, allowed: {most:.0%}): {first.reason}, first in {first.file} "
         f"line {first.line}; fix or remove them"
-        + ("; to build without them: --data.damaged_files skip" if num_skipped <= units / 2 else "")
+        + (", or convert the file with iconv" if first.reason == INVALID_UTF8 else "")
+        + ("; to build without them: --data.damaged_files skip" if can_skip else "")
     )

@@ -113,6 +113,11 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
 
         ids = read("input_ids")
         positions, originals = read("masked_lm_positions"), read("masked_lm_ids")
+        mask = read("input_mask") if "input_mask" in group else ids
+        if (len(positions), *ids.shape) != (len(ids), *mask.shape) or (
+            positions.shape != originals.shape
+        ):
+            raise ValueError("its fields have different numbers of samples or positions")
         if positions.size and not 0 <= positions.min() <= positions.max() < ids.shape[1]:
             raise ValueError(f"masked_lm_positions up to {positions.max()} of {ids.shape[1]}")
         # A position of 0 ends the list: it is that of [CLS], which is never masked.
@@ -122,7 +127,6 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
         if "next_sentence_labels" in group:
             labels = read("next_sentence_labels").reshape(-1) != 0
         if "input_mask" in group:
-            mask = read("input_mask")
             lengths = mask.sum(axis=1)
             if ((np.arange(mask.shape[1]) < lengths[:, None]) != (mask != 0)).any():
                 raise ValueError("input_mask has padding before the end of a sequence")

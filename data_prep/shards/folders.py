@@ -48,6 +48,8 @@ def workplace_of(folder: Path) -> Iterator[Path]:
         ShardError: `folder` exists, cannot be written, or is being built by another process.
     """
     workplace = folder.parent / f"{folder.name}.building"
+    if folder.exists() and (workplace / "lock").exists() and not (workplace / CONTENT).exists():
+        shutil.rmtree(workplace, ignore_errors=True)  # of a process that was killed in `finish`
     refuse_existing(folder)
     try:
         workplace.mkdir(parents=True, exist_ok=True)

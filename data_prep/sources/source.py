@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from data_prep.files.errors import UserError
 from data_prep.settings import DamagedFiles
@@ -19,7 +19,11 @@ class CorpusError(UserError):
     """The text cannot be used: one line that names the place and the remedy."""
 
 
-class NotText(CorpusError):
+class CannotReadOn(CorpusError):
+    """The same sources may be read on later, or with damaged_files=skip."""
+
+
+class NotText(CannotReadOn):
     """A file is not text, as its first bytes show."""
 
 
@@ -76,7 +80,6 @@ class Source(ABC):
     # The number of uses of each document; `EvenSample` takes nothing of a smaller share.
     weight: Annotated[float, Field(ge=1e-6, le=1000)]
 
-    __pydantic_config__ = ConfigDict(extra="forbid")  # `open_source` checks what users give
     libraries: ClassVar[tuple[str, ...]] = ()  # packages that read it
     unit: ClassVar[str] = "documents"  # what is counted to judge how much is skipped
     licence: ClassVar[str] = "that of the text files"  # of the text, as far as it is known
@@ -161,7 +164,7 @@ class FileSource(Source):
                         yield found._replace(read_bytes=read, end=Position(number, record))
             except DamagedFile as error:
                 if self.damaged_files == "stop":
-                    raise CorpusError(
+                    raise CannotReadOn(
                         f"{file}: cannot be read after line {error.line}: {error.reason}; repair "
                         "the file or leave it out, or continue without its rest: "
                         "--data.damaged_files skip"

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,19 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
                     pass  # what is no text is refused before anything is read
         kind = kind_of_text(files) if kind is None and found == "text" else found
         own |= {"files": files, "damaged_files": damaged_files, "left_out": left_out}
+    known = [field.name for field in fields(KINDS[kind]) if field.name not in own]
+    for key in keys:
+        if key not in known:
+            raise CorpusError(
+                f"{text}: {kind} has no key {plain(key)}; the keys are {', '.join(known)}"
+            )
     try:
         return TypeAdapter(KINDS[kind]).validate_python({"weight": "1", **keys, **own})
     except ValidationError as error:
         first = error.errors()[0]
         raise CorpusError(
             f"{text}: {kind} cannot have {first['loc'][-1]}={plain(str(first['input']))}: "
-            f"{first['msg']}; docs/DATA.md lists the keys"
+            f"{first['msg']}"
         ) from error
 
 

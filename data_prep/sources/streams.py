@@ -1,6 +1,7 @@
 """Open plain and compressed files as streams of bytes; report damage as `DamagedFile`."""
 
 import bz2
+import functools
 import gzip
 import io
 import lzma
@@ -78,15 +79,17 @@ def opened_text(file: Path) -> Iterator[OpenFile]:
         yield found
 
 
-def numbered_lines(stream: Any) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a stream with their numbers.
+def numbered_lines(stream: Any, longest: int = -1) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a stream with their numbers; one over `longest` bytes in parts.
 
     Raises:
         DamagedFile: The stream cannot be read to its end.
     """
-    number = 0
+    number, is_whole = 0, True
     try:
-        for number, line in enumerate(stream, start=1):
+        for line in iter(functools.partial(stream.readline, longest), b""):
+            number += is_whole
+            is_whole = line.endswith(b"\n")
             yield number, line
     except DAMAGE as error:
         raise DamagedFile(number, error) from error

@@ -13,6 +13,7 @@ from data_prep.files.quoting import is_unicode
 from data_prep.sources.source import (
     BEGINNING,
     INVALID_UTF8,
+    CannotReadOn,
     CorpusError,
     DamagedFile,
     Document,
@@ -138,12 +139,17 @@ class ParquetFiles(FileSource):
                 for batch in table.iter_batches(
                     ROWS_PER_BATCH, columns=[self.column], use_threads=False
                 ):
-                    for text in batch.column(0).to_pylist():
+                    for value in batch.column(0):
                         row += 1
+                        text, reason = None, ""
+                        try:
+                            text = value.as_py()
+                        except UnicodeDecodeError:
+                            reason = INVALID_UTF8
                         # A share of the size: the columns of a row are spread over the file.
-                        document = document_of(text, file, row, size * row // rows)
+                        document = document_of(text, file, row, size * row // rows, reason)
                         yield document.skipped[0] if text is None else document
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (pyarrow.ArrowException, OSError) as error:
             raise DamagedFile(row, error) from error
 
 
@@ -187,7 +193,7 @@ class HubDataset(Source):
             raise
         except Exception as error:  # reading over a network can raise anything
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise CorpusError(f"{self.name}: cannot be read: {reason}; try again") from error
+            raise CannotReadOn(f"{self.name}: cannot be read: {reason}; try again") from error
 
     def _open(self) -> Any:
         require("datasets", by=self.name)
@@ -197,7 +203,7 @@ class HubDataset(Source):
             try:
                 connect_to_hub()
             except OSError as error:
-                raise CorpusError(
+                raise CannotReadOn(
                     f"{self.name}: the Hugging Face Hub cannot be reached ({error}); download the "
                     "data set where there is a network and give its Parquet or JSON Lines files"
                 ) from error

@@ -26,12 +26,12 @@ class TextFiles(FileSource):
     def records(self, file: Path) -> Iterator[Document]:
         """Yield the documents; lines that are not UTF-8 are skipped."""
         with opened_text(file) as (stream, read_bytes):
-            for part in parts_of(numbered_lines(stream), self.documents):
+            for part in parts_of(numbered_lines(stream, LONGEST_DOCUMENT), self.documents):
                 yield decoded(part, file, read_bytes())
 
 
 def parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator[Part]:
-    """Yield the documents of numbered lines, and parts of one that is too long.
+    """Yield the documents of numbered lines, or parts of lines, and parts of one that is too long.
 
     Raises:
         DamagedFile: Reading the lines has raised it; what was read has been yielded.
@@ -42,9 +42,11 @@ def parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator[
     try:
         for number, line in lines:
             first = first if waiting else number
+            is_blank = line.isspace() and (not waiting or waiting[-1].endswith(b"\n"))
             waiting.append(line)
             size += len(line)
-            if ends == "line" or (ends == "blank_line" and line.isspace()):
+            is_end = ends == "line" or (ends == "blank_line" and is_blank)
+            if is_end and line.endswith(b"\n"):
                 yield from _parts(_pieces(waiting), first)
                 waiting, size = [], 0
             elif size > LONGEST_DOCUMENT and not line.isspace():

@@ -15,8 +15,8 @@ from data_prep.shards.manifest import TokenizerRecord
 from data_prep.text.moses import moses_words
 from data_prep.text.sentences import split_sentences
 
-# About a megabyte of sentences: a batch takes 20 times the memory of its text.
-PIECES_PER_BATCH = 8192
+# A batch takes 20 times the memory of its text, and a piece may be a long paragraph.
+PIECES_PER_BATCH = 1024
 
 
 class EncodedDocument(NamedTuple):

@@ -66,6 +66,12 @@ def test_a_build_has_the_default_settings_but_for_those_that_are_given(asked):
         ("build --to x --vocabulary-size 9", "no --vocabulary-size; use --model.vocabulary_size"),
         ("build --to x --data.min_letter_ratio 0.1", "no --data.min_letter_ratio; filter the text"),
         ("biuld", "no command 'biuld'; did you mean build?"),
+        (
+            "build --to x --lr 1",
+            "no --lr; use --learning_rate.peak, or --learning_rates of finetun",
+        ),
+        ("build --to x --work 1", "there is no --work; did you mean --workers?"),
+        ("plan", "no command 'plan'; use tupelo train RECIPE --dry-run --measure 60"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_write(asked, folder, words, message):

@@ -1,6 +1,7 @@
 """Texts that were made to fill the memory or to take for ever."""
 
 import time
+import tracemalloc
 
 import pytest
 import zstandard
@@ -18,6 +19,15 @@ def test_a_bomb_of_zstandard_does_not_burst(tmp_path):
     with opened(tmp_path / "b.zst") as (stream, _):
         assert len(stream.read1(1 << 20)) <= 1 << 20
         assert len(stream.raw._content) <= 64 << 20
+
+
+def test_a_line_of_any_length_is_read_in_parts(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"word " * (8 << 20))
+    tracemalloc.start()
+    size = sum(len(document.text) + 1 for document in open_source(str(tmp_path / "a.txt")).read())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size == 5 * (8 << 20) and peak < 20 << 20
 
 
 def test_linked_folders_are_read_once_and_links_in_circles_end(tmp_path):

@@ -35,6 +35,7 @@ def test_what_python_writes_is_read_back(tree):
         (b'["\\ud800"]', "unexpected end of hex escape"),
         (b'"\xff"', "invalid unicode code point at line 1 column 2"),
         (b"undefined", "expected value"),
+        (b'"\n"', "^control character .* found while parsing a string at line 2 column 0$"),
     ],
 )
 def test_ambiguous_or_unbounded_json_is_refused(content, reason):

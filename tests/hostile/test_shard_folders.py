@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from data_prep.commands.show import shown_sequences
 from data_prep.commands.verify import verify
 from data_prep.shards.format import open_shards
-from data_prep.shards.manifest import ShardError, read_manifest, sha256_of
+from data_prep.shards.manifest import ShardError, read_manifest, sha256_of, write_manifest
+from data_prep.tokenizer.describe import TokenizerError, described_tokenizer, word_starts
 from tests.data_prep.small_shards import random_documents, sequences_of, write_folder
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import check_message, few, result_or_clear_error
@@ -92,6 +94,25 @@ def test_any_damage_to_a_shard_is_detected(whole, folder):
         assert bool(problems) == (mutated != file.read_bytes())
         for problem in problems:
             check_message(problem, [str(folder)])
+
+    check()
+
+
+def test_any_tokenizer_of_a_shard_folder_is_used_or_refused(whole, folder):
+    restore(whole, folder)
+    manifest, file = read_manifest(whole), folder / "tokenizer.json"
+
+    def use():
+        word_starts(described_tokenizer(file, manifest.tokenizer))
+        return list(shown_sequences(open_shards(folder), "train", count=1))
+
+    @few(20)
+    @given(mutated_json(file.read_bytes()))
+    def check(mutated):
+        file.write_bytes(mutated)
+        record = manifest.tokenizer.model_copy(update={"sha256": sha256_of(file)})
+        write_manifest(folder, manifest.model_copy(update={"tokenizer": record}))
+        result_or_clear_error(use, (ShardError, TokenizerError), naming=["tokenizer"])
 
     check()
 

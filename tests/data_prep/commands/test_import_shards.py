@@ -233,6 +233,12 @@ def edited(change):
     return damage
 
 
+def shortened(content, name, cut):
+    rows = content[name][cut]
+    del content[name]
+    content[name] = rows
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -240,6 +246,15 @@ def edited(change):
         edited(lambda content: content.pop("masked_lm_ids")),
         edited(lambda content: content["masked_lm_positions"].__setitem__((3, 0), S)),
         edited(lambda content: content["input_mask"].__setitem__((3, 1), 0)),
+        *(
+            edited(lambda content, name=name, cut=cut: shortened(content, name, cut))
+            for name, cut in (
+                ("masked_lm_ids", np.s_[:, :-1]),
+                ("masked_lm_ids", np.s_[:-1]),
+                ("masked_lm_positions", np.s_[:-1]),
+                ("input_mask", np.s_[:-1]),
+            )
+        ),
     ],
 )
 def test_a_damaged_file_is_refused_by_name_or_skipped_and_counted(tmp_path, tokenizer, damage):

@@ -39,7 +39,8 @@ def test_more_than_the_allowed_share_is_refused_and_leaves_nothing(
         build(settings_for(file, damaged_files=damaged), tmp_path / "shards", workers=1)
     assert (
         f"{file}: {num_bad} of 300 lines were skipped ({num_bad / 300:.1%}, allowed: {allowed}): "
-        f"not valid UTF-8, first in {file} line 1; " in str(error.value)
+        f"not valid UTF-8, first in {file} line 1; fix or remove them, or convert the file with "
+        "iconv" in str(error.value)
     )
     assert str(error.value).endswith("--data.damaged_files skip") == (damaged == "stop")
     assert list(tmp_path.iterdir()) == [file]
@@ -82,7 +83,8 @@ def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path, mon
     assert first.stat().st_mtime_ns == before
 
 
-def test_a_tokenizer_that_knows_no_word_is_refused_and_leaves_nothing(tmp_path):
+def test_a_tokenizer_that_knows_no_word_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_module, "WORTH_KEEPING", 1)
     (tmp_path / "a.txt").write_bytes(lines_with(0))
     word_tokenizer().save(str(tmp_path / "tokenizer.json"))
     settings = settings_for(tmp_path / "a.txt", tokenizer=str(tmp_path / "tokenizer.json"))
@@ -100,7 +102,8 @@ def test_a_tokenizer_that_knows_no_word_is_refused_and_leaves_nothing(tmp_path):
         ("One.\n\nTwo.\n\n", ShardError, "the train split has 2 tokens in 1 documents, too few"),
     ],
 )
-def test_too_little_text_is_refused_and_leaves_nothing(tmp_path, text, error, message):
+def test_too_little_text_is_refused_and_leaves_nothing(tmp_path, text, error, message, monkeypatch):
+    monkeypatch.setattr(build_module, "WORTH_KEEPING", 1)
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(error, match=message):
         build(settings_for(tmp_path / "a.txt"), tmp_path / "shards", workers=1)

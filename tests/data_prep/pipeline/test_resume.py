@@ -4,6 +4,7 @@ import errno
 import gzip
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -112,13 +113,28 @@ def test_another_build_in_the_same_place_is_refused(few, tmp_path):
     file.write_text(content)
     with (tmp_path / "text.txt").open("a") as text:
         text.write("\n\nA line that came too late for this build.\n")
-    with pytest.raises(ShardError, match=r"something else \(.*text\.txt was .* and is"):
+    with pytest.raises(
+        ShardError, match=r"\(the files of .*text\.txt have changed since\); repeat"
+    ):
+        build(few, folder, workers=1)
+    del identity["files"]
+    file.write_text(json.dumps(identity))
+    with pytest.raises(ShardError, match=r"something else \(begun by another version\)"):
         build(few, folder, workers=1)
 
 
+@pytest.mark.parametrize("removed", ["content", "identity.json"])
+def test_what_a_kill_while_a_build_was_cleaned_up_left_is_not_resumed(few, tmp_path, removed):
+    assert "encoded" in stop(few, tmp_path / "shards", 13, segment_bytes=2000)[0].name
+    place = tmp_path / "shards.building" / removed
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    assert_ends_as_straight(few, tmp_path / "shards")
+
+
 def test_a_corpus_that_changes_while_it_is_read_is_refused_and_read_again(
-    few, tmp_path, monkeypatch
+    few, tmp_path, monkeypatch, capsys
 ):
+    monkeypatch.setattr(build_module, "WORTH_KEEPING", 1)
     file = tmp_path / "text.txt"
     original = build_module.read_sources
 
@@ -131,10 +147,11 @@ def test_a_corpus_that_changes_while_it_is_read_is_refused_and_read_again(
         patched.setattr(build_module, "read_sources", read_sources)
         with pytest.raises(CorpusError, match=r"text\.txt: changed while it was being read; wait"):
             build(few, tmp_path / "shards", workers=1)
+    assert "are kept" not in capsys.readouterr().err
     assert_ends_as_straight(few, tmp_path / "shards")
 
 
-def test_damaged_files_can_be_skipped_when_a_build_resumes(few, tmp_path, monkeypatch):
+def test_damaged_files_can_be_skipped_when_a_build_resumes(few, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(build_module, "WORTH_KEEPING", 3)
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -145,6 +162,8 @@ def test_damaged_files_can_be_skipped_when_a_build_resumes(few, tmp_path, monkey
     with pytest.raises(ValueError, match=r"b\.txt\.gz.*--data.damaged_files skip"):
         build(settings, tmp_path / "shards", workers=1, segment_bytes=500)
     assert (tmp_path / "shards.building/segments/000003.read.json").exists()
+    kept = f"note: finished parts are kept in {tmp_path / 'shards.building'}\n"
+    assert capsys.readouterr().err.endswith(kept)
     assert_ends_as_straight(
         settings.model_copy(update={"damaged_files": "skip"}), tmp_path / "shards"
     )

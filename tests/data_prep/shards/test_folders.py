@@ -30,6 +30,16 @@ def test_a_workplace_stays_after_a_failure_and_is_given_again_to_one_at_a_time(t
     assert [file.name for file in tmp_path.iterdir()] == ["folder"]
 
 
+def test_what_a_kill_after_the_last_step_left_is_removed(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.building").mkdir()
+    (tmp_path / "folder.building" / "lock").touch()
+    refused = pytest.raises(ShardError, match="exists already")
+    with refused, workplace_of(tmp_path / "folder"):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["folder"]
+
+
 @pytest.mark.parametrize("context", [complete_or_absent, workplace_of])
 def test_what_exists_is_refused_and_a_full_disk_is_one_line(tmp_path, context):
     with pytest.raises(ShardError, match="exists already; remove it or"), context(tmp_path):

@@ -133,7 +133,7 @@ def test_long_articles_come_in_parts(tmp_path, monkeypatch):
     assert [p for document in raw for p in source.paragraphs(document)] == words
 
 
-def test_any_string_type_of_parquet_is_read_and_what_is_not_utf8_is_damage(tmp_path):
+def test_any_string_type_of_parquet_is_read_and_what_is_not_utf8_is_skipped(tmp_path):
     file = tmp_path / "a.parquet"
     for column in (
         pyarrow.array(["a", None], pyarrow.large_string()),
@@ -142,10 +142,10 @@ def test_any_string_type_of_parquet_is_read_and_what_is_not_utf8_is_damage(tmp_p
     ):
         parquet.write_table(pyarrow.table({"text": column}), file)
         assert read(file) == [["a"], Skipped(str(file), 2, "the text is null")]
-    rows = pyarrow.array([b"fine", b"\xff"]).view(pyarrow.string())
-    parquet.write_table(pyarrow.table({"text": rows}), file)
-    with pytest.raises(CorpusError, match=r"a\.parquet: cannot be read after line .*utf-8"):
-        read(file)
+    rows = pyarrow.array([b"fine", b"\xff", b"too"]).view(pyarrow.string())
+    for column in (rows, rows.dictionary_encode()):
+        parquet.write_table(pyarrow.table({"text": column}), file)
+        assert read(file) == [["fine"], Skipped(str(file), 2, "not valid UTF-8"), ["too"]]
 
 
 def test_a_line_of_a_whole_library_is_cut_into_paragraphs_at_spaces():

@@ -17,6 +17,7 @@ from pretrain.checkpoint.folders import newest_checkpoint
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import MaskedSplit
+from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import HELD_OUT_SEED
 from pretrain.distributed.ranks import Ranks
 from pretrain.model.cost import parameters_by_group
@@ -172,6 +173,8 @@ def test_the_run_folder_tells_what_the_run_was(whole, shards):
     assert (launch["hosts"], launch["precision"], launch["zero_stage"]) == (1, "float32", 1)
     assert launch["variables"]["OMP_NUM_THREADS"] == "1" and launch["threads"] == 1
     assert launch["changed_settings"] == {}
+    entropy = frequency_entropy(open_shards(shards), load_settings(whole))
+    assert launch["frequency_entropy"] == entropy
     result = json.loads((whole / "result.json").read_text())
     assert result["held_out_loss"] == lines(whole, "evals.jsonl")[-1]["loss"]
     assert (whole / "tokenizer.json").read_bytes() == (shards / "tokenizer.json").read_bytes()
