@@ -21,7 +21,6 @@ class Removed(NamedTuple):
 
 
 REMOVED = {
-    "split": Removed("build or import again with another --data.valid_fraction"),
     "watchdog": Removed("remove it: stacks are printed where a step hangs for 8 minutes"),
     "trouble.overflow_streak": Removed("remove it: 20 overflows in a row are a streak"),
     "trouble.skip_steps": Removed("remove it: a rewind leaves out the sequences of the step alone"),
@@ -54,7 +53,11 @@ REMOVED = {
 REMOVED_WORDS = {
     "resume": Removed("give the command of the sweep again; runs/NAME/settings has its words"),
     "tasks": Removed("tupelo finetune run --dry-run counts their training rows"),
-    "no-lowercase": Removed("use --data.lowercase false"),
+    "plan": Removed("use tupelo train RECIPE --dry-run --measure 60"),
+    "split": Removed("build or import again with another --data.valid_fraction"),
+    "lr": Removed("use --learning_rate.peak, or --learning_rates of finetune run"),
+    "batch_size": Removed("use --batch.global_sequences, or --batch of finetune run"),
+    "no_lowercase": Removed("use --data.lowercase false"),
 }
 
 
@@ -65,11 +68,12 @@ def nearest(name: str, known: Sequence[str]) -> str:
     """
     bare = name.lstrip("-")
     known_once = {**REMOVED, **REMOVED_WORDS}
-    removed = known_once.get(bare, known_once.get(bare.partition(".")[0]))
+    removed = known_once.get(bare.replace("-", "_"), known_once.get(bare.partition(".")[0]))
     if removed is not None:
         return f"; {removed.instead}"
-    found = difflib.get_close_matches(name[:LONGEST_COMPARED], known, n=1)
-    return f"; did you mean {plain(found[0])}?" if found else ""
+    by_bare = {one.lstrip("-"): one for one in known}
+    found = difflib.get_close_matches(bare[:LONGEST_COMPARED], by_bare, n=1)
+    return f"; did you mean {plain(by_bare[found[0]])}?" if found else ""
 
 
 def without_removed(tree: Mapping[str, Any], *, refuses: bool = True) -> dict[str, Any]:

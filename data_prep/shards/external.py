@@ -114,22 +114,21 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
         ids = read("input_ids")
         positions, originals = read("masked_lm_positions"), read("masked_lm_ids")
         mask = read("input_mask") if "input_mask" in group else ids
-        if (len(positions), *ids.shape) != (len(ids), *mask.shape) or (
-            positions.shape != originals.shape
-        ):
+        labels = (
+            read("next_sentence_labels").reshape(-1) if "next_sentence_labels" in group else None
+        )
+        counts = {len(ids), len(positions), len(ids if labels is None else labels)}
+        if len(counts) > 1 or positions.shape != originals.shape or mask.shape != ids.shape:
             raise ValueError("its fields have different numbers of samples or positions")
         if positions.size and not 0 <= positions.min() <= positions.max() < ids.shape[1]:
             raise ValueError(f"masked_lm_positions up to {positions.max()} of {ids.shape[1]}")
         # A position of 0 ends the list: it is that of [CLS], which is never masked.
         masked, columns = np.nonzero(np.logical_and.accumulate(positions != 0, axis=1))
         ids[masked, positions[masked, columns]] = originals[masked, columns]
-        labels = None
-        if "next_sentence_labels" in group:
-            labels = read("next_sentence_labels").reshape(-1) != 0
         if "input_mask" in group:
             lengths = mask.sum(axis=1)
             if ((np.arange(mask.shape[1]) < lengths[:, None]) != (mask != 0)).any():
                 raise ValueError("input_mask has padding before the end of a sequence")
         else:  # up to the last [SEP]
             lengths = np.where(ids == sep_id, np.arange(ids.shape[1]) + 1, 0).max(axis=1)
-        yield Samples(ids, lengths, labels, len(ids) / num_samples)
+        yield Samples(ids, lengths, None if labels is None else labels != 0, len(ids) / num_samples)

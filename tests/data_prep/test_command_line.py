@@ -71,6 +71,10 @@ def test_a_build_has_the_default_settings_but_for_those_that_are_given(asked):
             "no --lr; use --learning_rate.peak, or --learning_rates of finetun",
         ),
         ("build --to x --work 1", "there is no --work; did you mean --workers?"),
+        (
+            "build --to x --batch-size 1",
+            "no --batch-size; use --batch.global_sequences, or --batch",
+        ),
         ("plan", "no command 'plan'; use tupelo train RECIPE --dry-run --measure 60"),
     ],
 )
