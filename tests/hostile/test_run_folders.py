@@ -61,6 +61,18 @@ def test_a_report_shows_a_name_as_it_is_and_executes_nothing(baseline, other, tm
     assert html.escape(name, quote=False) in page
 
 
+def test_lines_out_of_order_are_refused(tmp_path):
+    run = write_run(tmp_path / "run")
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        whole = (run / name).read_text()
+        first, *others = whole.splitlines(keepends=True)
+        for damaged in ([*others, first], [first, first, *others]):
+            (run / name).write_text("".join(damaged))
+            with pytest.raises(ConfigError, match=f"{name} is damaged: its steps do not ascend"):
+                read_run(run)
+        (run / name).write_text(whole)
+
+
 def test_times_and_losses_that_are_no_numbers_are_refused_by_line(baseline, tmp_path):
     for name, field, value in (
         ("evals.jsonl", "training_seconds", 0.0),

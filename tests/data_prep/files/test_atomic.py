@@ -1,5 +1,6 @@
 """What reaches the disk, and in which order: a loss of power keeps what was reported as written."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.folders import complete_or_absent
+from pretrain.checkpoint.format import CONTENT, Content, complete
 
 
 @pytest.fixture
@@ -44,3 +46,28 @@ def test_the_content_of_a_folder_reaches_the_disk_before_its_name(events, tmp_pa
         ("rename", str(tmp_path / "shards")),
         ("wait", str(tmp_path)),
     ]
+
+
+def test_a_checkpoint_reaches_the_disk_before_it_exists(events, tmp_path):
+    partial = tmp_path / "step_00000001.partial"
+    partial.mkdir()
+    complete(partial, Content.model_construct(parts={}))
+    assert events == [
+        ("wait", str(partial / CONTENT)),
+        ("wait", str(partial)),
+        ("rename", str(tmp_path / "step_00000001")),
+        ("wait", str(tmp_path)),
+    ]
+
+
+def test_a_file_system_that_cannot_wait_for_names_is_written_to(monkeypatch, tmp_path):
+    sync = os.fsync
+
+    def refuses_folders(descriptor):
+        if Path(f"/proc/self/fd/{descriptor}").is_dir():
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuses_folders)
+    save_text(tmp_path / "note.txt", "kept")
+    assert (tmp_path / "note.txt").read_text() == "kept"

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from pretrain.checkpoint.format import (
     Piece,
     complete,
     load_weights,
+    remove,
     write_part,
 )
 from pretrain.config.errors import ConfigError
@@ -243,6 +245,16 @@ def test_if_all_are_damaged_none_is_renamed_and_all_are_named(tmp_path):
     with pytest.raises(CheckpointError, match="has no sound checkpoint: .*_00000010.*_00000005"):
         newest_sound_checkpoint(tmp_path)
     assert checkpoints_of(tmp_path) == folders
+
+
+def test_a_checkpoint_that_is_a_link_to_another_disk_is_removed_as_a_link(tmp_path):
+    folder, elsewhere = write(tmp_path / "run"), tmp_path / "elsewhere"
+    shutil.move(folder, elsewhere)
+    folder.symlink_to(elsewhere)
+    folder.with_suffix(".removed").symlink_to(elsewhere)  # left by an interrupted removal
+    remove(folder)
+    assert list(folder.parent.iterdir()) == []
+    assert (elsewhere / "checkpoint.json").is_file()
 
 
 def test_without_any_checkpoint_a_run_begins_at_its_beginning(tmp_path):

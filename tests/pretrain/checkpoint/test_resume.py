@@ -9,6 +9,7 @@ from pretrain.checkpoint.resume import Resumption, plan_resumption
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import as_json
+from pretrain.train.checks import obstacles, ranks_here
 from pretrain.train.request import RunRequest
 
 LAUNCH = {"world_size": 2, "training_data": "a", "held_out": "b"}
@@ -163,3 +164,12 @@ def test_settings_are_refused_before_shards_are_built_for_them(run, monkeypatch)
     with pytest.raises(ConfigError, match=r"data.sequence_length \(was 32, is 16\)"):
         main(["train", str(run), "--resume", "--data.sequence_length", "16"])
     assert not (run / "data").exists()
+
+
+def test_a_dry_run_finds_the_settings_that_a_resume_refuses(run, monkeypatch):
+    monkeypatch.chdir(run)
+    settings = load_settings("tiny_cpu", ["--engine.recompute_blocks", "true"])
+    ranks = ranks_here(2, "2xA100-SXM4-80GB")
+    for beginning, message in (("resume", "with --elastic it is resumed"), ("elastic", "")):
+        found = obstacles(RunRequest(settings, run, beginning), DS_CONFIG, ranks)
+        assert message in found.get("folder", "") and ("folder" in found) == bool(message)

@@ -220,6 +220,15 @@ def test_the_compiled_attention_kernels_do_not_see_padding(length):
     check_attention(qkv, None, lengths, d_o)
 
 
+def test_the_compiled_attention_kernels_repeat_themselves_to_the_bit():
+    from pretrain.kernels.triton_attention import triton_attention
+
+    qkv, bias, d_o = attention_example(512, batch=32, heads=12)
+    arguments = (qkv, bias, None, 0.1, d_o)
+    first, second = (reference.with_gradients(triton_attention, *arguments) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
 def test_the_chosen_micro_batch_fits_and_twice_as_many_rows_do_not(monkeypatch):
     """Of the sizes 1, 2, 4, ... in a process that may take 12 GiB: others share the GPU."""
     words = ["--model.width", "768", "--model.num_heads", "12", "--model.num_layers", "12"]

@@ -62,7 +62,7 @@ def recorded(found):
 
 
 def test_what_waits_is_seen():
-    """Else the test below could not fail."""
+    """Else the tests below could not fail."""
     found, x = [], torch.ones(3)
     with recorded(found):
         float(x[0]), bool(x[0] > 0), x.tolist(), x.cpu(), torch.tensor(1.0), x[x > 0]
@@ -71,9 +71,8 @@ def test_what_waits_is_seen():
     assert seen["copy to the host"] == 2 and seen["copy from the host"] == 1
 
 
-@pytest.mark.parametrize("name", ["zero0_fp32", "zero0_bf16_autocast"])
-def test_a_step_at_stage_0_waits_nowhere(monkeypatch, name):
-    """With skipped blocks, accumulation and clipping."""
+def waits(monkeypatch, name, **keys):
+    """Return what two steps wait for, with more keys in the DeepSpeed JSON."""
     ranks, found = start_ranks(), []
     from deepspeed.accelerator import get_accelerator
 
@@ -82,7 +81,7 @@ def test_a_step_at_stage_0_waits_nowhere(monkeypatch, name):
     for owner in (kind, torch.cuda):
         monkeypatch.setattr(owner, "synchronize", lambda *_: found.append("wait for the device"))
     settings = case.case_settings(*EXECUTION)
-    config = fill_ds_config(read_ds_config(name, "cpu"), settings, world_size=1)
+    config = fill_ds_config({**read_ds_config(name, "cpu"), **keys}, settings, world_size=1)
     engine = launch.build_engine(settings, config, ranks)
 
     def step(number):
@@ -97,5 +96,17 @@ def test_a_step_at_stage_0_waits_nowhere(monkeypatch, name):
     found.clear()
     with recorded(found):
         results = [step(number) for number in (3, 4)]
-    assert found == []
     assert all(torch.isfinite(result.losses).all() for result in results)
+    return found
+
+
+@pytest.mark.parametrize("name", ["zero0_fp32", "zero0_bf16_autocast"])
+def test_a_step_at_stage_0_waits_nowhere(monkeypatch, name):
+    """With skipped blocks, accumulation and clipping."""
+    assert waits(monkeypatch, name) == []
+
+
+def test_deepspeeds_timer_waits_for_the_device(monkeypatch):
+    """Else the test above would not see such a wait."""
+    timers = {"throughput": {"enabled": True}}
+    assert "wait for the device" in waits(monkeypatch, "zero0_fp32", timers=timers)

@@ -1,39 +1,50 @@
 """Steps on the device "meta": what is made on the host, or read from the device, is an error."""
 
+import contextlib
+from itertools import product
+
 import pytest
 import torch
 
+from pretrain.config.settings import DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION, ElectraSettings
 from pretrain.engine.execution import RELATIVE_KEYS
-from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.positions import POSITION_ENCODINGS
 from tests.pretrain.model.random_encodings import model_settings
 
 # Without a GPU, Triton is interpreted, and asks for no device.
 ATTENTIONS = ["eager", "sdpa", *["triton"] * (not torch.cuda.is_available())]
 
+# What replaced-token detection adds does not depend on the positions.
+CASES = [
+    *product([DEFAULT_OBJECTIVE], POSITION_ENCODINGS, ATTENTIONS, [torch.float16]),
+    *product([REPLACED_TOKEN_DETECTION], ["tupe-r"], ATTENTIONS, [torch.float16, torch.float32]),
+]
+
 
 def on_meta(*shape):
     return torch.empty(shape, dtype=torch.int64, device="meta")
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("positions", POSITION_ENCODINGS)
+@pytest.mark.parametrize(("objective", "positions", "attention", "dtype"), CASES)
 def test_nothing_of_a_step_is_made_on_another_device_or_waits_for_this(
-    monkeypatch, positions, attention
+    monkeypatch, objective, positions, attention, dtype
 ):
     """Forward and backward pass, with a block skipped, another scaled, and dropout."""
     if POSITION_ENCODINGS[positions].has_relative_keys and attention not in RELATIVE_KEYS:
         pytest.skip("refused by plan_execution")
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # which knows no "meta"
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # nor this
     shape = {"num_layers": 3, "dropout": 0.1, "attention_dropout": 0.1}
-    settings = model_settings(positions=positions, **shape)
+    settings, electra = model_settings(positions=positions, **shape), ElectraSettings()
     with torch.device("meta"):
-        encoder = Encoder(settings, ExecutionPlan(attention)).to(torch.bfloat16)
-    states_MD = encoder(on_meta(4, 32), [1.25, 0.0, 2.0], positions_M=on_meta(10))
-    assert (states_MD.dtype, states_MD.device.type) == (torch.bfloat16, "meta")
-    states_MD.sum().backward()
-    assert sum(parameter.grad is not None for parameter in encoder.parameters()) > 2 * 8
+        model = build_objective(settings, objective, electra, ExecutionPlan(attention)).to(dtype)
+    loss = model(on_meta(4, 32), on_meta(10), on_meta(10), [1.25, 0.0, 2.0])
+    assert loss.device.type == "meta"
+    loss.backward()
+    for name, weight in model.named_parameters():
+        assert (weight.grad is None) == (".1." in name), name  # of the skipped block
 
 
 def test_what_is_made_elsewhere_or_read_is_seen():

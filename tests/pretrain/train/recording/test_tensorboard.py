@@ -83,9 +83,10 @@ METRICS = {
     "skipped_steps": 0,
     "left_out_steps": 0,
     "loss_scale": 1.0,
+    "parts": {"generator_loss": 6.0},
 }
 ALWAYS = {
-    *("train/loss", "train/new_number", "train/loss_scale"),
+    *("train/loss", "train/new_number", "train/loss_scale", "train/generator_loss"),
     *("totals/tokens", "totals/flops", "totals/skipped_steps", "totals/left_out_steps"),
     *("speed/tokens_per_second", "time_shares/forward", "time_shares/backward"),
 }
@@ -105,3 +106,6 @@ def test_layers_are_curves_beside_what_is_expected_of_them_where_they_are_droppe
     assert [found[f"keep_rates/layer_0{layer}"] for layer in (1, 2)] == [0.7, 0.4]
     evaluation = {"step": 5, "loss": 6.0, "predictions": 320}
     assert scalars_of_evaluation(evaluation) == {"held_out/loss": 6.0}
+    parts = {"parts": {"generator_loss": 5.0}}
+    expected = {"held_out/loss": 6.0, "held_out/generator_loss": 5.0}
+    assert scalars_of_evaluation({**evaluation, **parts}) == expected
