@@ -88,7 +88,7 @@ REFUSED = {
     "bf16.check_grad_overflow": "an update that is not finite would be made",
     "zero_optimization.round_robin_gradients": "checkpoints would name parts of weights wrongly",
     "zero_optimization.cpu_offload": FITS,
-    "zero_optimization.cpu_offload_params": FITS,
+    "zero_optimization.cpu_offload_param": FITS,
     "zero_optimization.offload_optimizer.device": FITS,
     "zero_optimization.offload_param.device": FITS,
     "zero_optimization.zenflow": f"it offloads, and {FITS}",
@@ -106,8 +106,9 @@ HARMLESS = {
     "zero_optimization.compute_grad_norm": (True,),
     "zero_optimization.offload_optimizer.device": ("none",),
     "zero_optimization.offload_param.device": ("none",),
-    "zero_optimization.zero_hpz_partition_size": (-1, 0, 1),  # all ranks
+    "zero_optimization.zero_hpz_partition_size": (0, 1),  # all ranks
     "zero_optimization.mics_shard_size": (),
+    "zero_optimization.zenflow": (),
 }
 
 

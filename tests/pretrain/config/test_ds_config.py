@@ -58,6 +58,8 @@ def test_a_json_that_contradicts_the_recipe_is_refused():
         filled({"optimizer": {"type": "Adam", "params": {"lr": 0.1}}})
     with pytest.raises(ConfigError, match="amsgrad=True, the recipe has nothing"):
         filled({"optimizer": {"params": {"amsgrad": True}}})
+    with pytest.raises(ConfigError, match="amsgrad=None, the recipe has nothing"):
+        filled({"optimizer": {"params": {"amsgrad": None}}})
     with pytest.raises(ConfigError, match="bias_correction=False, the recipe True"):
         filled({"optimizer": {"params": {"bias_correction": False}}})
     with pytest.raises(ConfigError, match="optimizer 'Lamb'"):
@@ -78,7 +80,7 @@ def test_a_json_that_agrees_with_the_recipe_is_accepted():
 def test_what_would_train_or_save_something_else_is_refused_with_the_reason(path):
     *blocks, name = path.split(".")
     for harmless in HARMLESS.get(path, (False,) if blocks else ()):
-        filled(nested(blocks, {"stage": 3, name: harmless}) if blocks else {})
+        check_ds_config(filled(nested(blocks, {name: harmless}) if blocks else {}))
     harmful = False if HARMLESS.get(path) == (True,) else 2
     with pytest.raises(ConfigError, match=f"{path}={harmful} is not supported: .*; remove it$"):
         filled(nested(blocks, {name: harmful}))
@@ -144,6 +146,8 @@ def test_each_draw_of_the_blocks_is_of_whole_micro_batches():
         ('{"fp16": true}', "mine.json: fp16=True: input should be a valid dictionary"),
         ('{"fp16": {"enabled": 1}}', "fp16.enabled=1: input should be a valid boolean"),
         ('{"zero_optimization": {"stage": "1"}}', "stage='1': input should be a valid integer"),
+        ('{"zero_optimization": {"stage": true}}', "stage=True: input should be a valid integer"),
+        ('{"zero_optimization": {"stage": 4}}', "stage=4: input should be less than or equal to 3"),
         ('{"zero_optimisation": {}}', "zero_optimisation; did you mean zero_optimization"),
         ('{"torch_autocast": {"enable": true}}', "did you mean torch_autocast.enabled"),
         ('{"optimizer": {"param": {"lr": 5}}}', "optimizer.param; did you mean optimizer.params"),
@@ -165,6 +169,7 @@ def test_what_deepspeed_would_ignore_is_refused_by_name(tmp_path, content, messa
         ({"fp16": {"enable": True}}, "JSON: DeepSpeedFP16Config.enable: Extra inputs are not"),
         ({"zero_optimization": {"stag": 1}}, "JSON: DeepSpeedZeroConfig.stag: Extra inputs are"),
         ({"fp16": {"loss_scale": "x"}}, "JSON: DeepSpeedFP16Config.*loss_scale"),
+        ({"zero_optimization": {"mics_shard_size": 1}}, "refuses the JSON .*: MiCS"),
     ],
 )
 def test_a_complaint_of_deepspeed_names_the_block(block, message):

@@ -16,7 +16,7 @@ from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine import optimizers
 from pretrain.engine.footprint import checkpoint_bytes
-from pretrain.engine.launch import checked_ds_config
+from pretrain.engine.launch import check_machine, checked_ds_config
 from pretrain.engine.optimizers import (
     OPTIMIZERS,
     checked_optimizer,
@@ -172,6 +172,19 @@ def test_what_an_optimizer_cannot_do_is_refused(rmsprop, monkeypatch):
     unknown = settings.model_copy(update={"kind": "torhc"})
     with pytest.raises(ConfigError, match="kind='torhc' does not exist; did you mean torch"):
         checked_optimizer(unknown, "cpu", {})
+
+
+def test_a_start_builds_the_optimizer_of_its_own_model(rmsprop, monkeypatch):
+    """One that looks for the blocks would find none in another."""
+    settings, shapes = case.case_settings(*rmsprop), {}
+
+    def build(_, model, settings):
+        shapes.update((name, weight.shape) for name, weight in model.named_parameters())
+
+    monkeypatch.setattr(type(OPTIMIZERS["rmsprop"]), "build", build)
+    check_machine(settings, {}, "cpu")
+    expected = case.build_model(settings).named_parameters()
+    assert shapes == {name: weight.shape for name, weight in expected}
 
 
 SHIPPED = sorted((file.stem for file in DS_CONFIGS.glob("*.json")), key="zero1_fp16".__ne__)

@@ -50,6 +50,17 @@ def test_points_that_cannot_be_written_are_left_out_with_one_line(
     assert capsys.readouterr().err.count("cannot be written") == 1
 
 
+def test_a_disk_that_is_full_from_the_start_is_said_once(tmp_path, curves, monkeypatch, capsys):
+    with monkeypatch.context() as patched:
+        patched.setattr(SummaryWriter, "__init__", refuse)
+        for step in (1, 2):
+            curves.show(step, {"train/loss": 4.0})
+    curves.show(3, {"train/loss": 1.0})
+    curves.close()
+    assert points(tmp_path) == [(3, 1.0)]
+    assert capsys.readouterr().err.count("cannot be written") == 1
+
+
 def test_points_after_a_rewind_replace_those_before(tmp_path, curves):
     for step in (1, 2, 3):
         curves.show(step, {"train/loss": 1.0})
