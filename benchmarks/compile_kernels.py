@@ -92,7 +92,7 @@ def main() -> None:
 
 def launches(architecture: int, dtype: str, head_width: int, case: str) -> list[Launch]:
     """Return what a forward and a backward pass launch on this architecture."""
-    from pretrain.kernels import triton_attention, triton_kernels
+    from pretrain.model.kernels import triton_attention, triton_kernels
 
     length, padded, dropout = CASES[case]
     shape = (SEQUENCES, length, 3, HEADS, head_width)
@@ -114,7 +114,7 @@ def launches(architecture: int, dtype: str, head_width: int, case: str) -> list[
 @contextmanager
 def recorded_launches() -> Iterator[list[Launch]]:
     """Let kernels note what they are launched with instead of running."""
-    from pretrain.kernels import triton_kernels
+    from pretrain.model.kernels import triton_kernels
 
     found: list[Launch] = []
 

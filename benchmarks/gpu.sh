@@ -78,7 +78,7 @@ variants=(bert-a tupe-r hugging-face drop dropout drop-dropout sdpa)
 if [[ $dry ]]; then
   export CUDA_VISIBLE_DEVICES='' TRITON_INTERPRET=1 OMP_NUM_THREADS=1
   shape=2,64,32,4 quarter=$shape steps=32 losses=3 deadline=600 vocabulary=1024 tests[0]=--collect-only
-  first=(tests/pretrain/kernels/test_triton_attention.py -k are_those_of_the_formula)
+  first=(tests/pretrain/model/kernels/test_triton_attention.py -k are_those_of_the_formula)
   precisions=(fp32 bf16) variants=(bert-a tupe-r hugging-face drop)
   small=(--data.max_words 60000 --data.sequence_length 32 --model.max_sequence_length 32
     --model.num_layers 4 --model.width 64 --model.num_heads 2 --model.feedforward_width 256

@@ -35,11 +35,11 @@ from pretrain.config.ds_config import compute_type, read_ds_config
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
+from pretrain.distributed.hardware import peak_flops
 from pretrain.distributed.ranks import Ranks, start_ranks, stop_ranks
 from pretrain.engine.engine import StepResult
 from pretrain.engine.launch import build_engine, checked_ds_config
 from pretrain.engine.random_batches import RandomBatches
-from pretrain.profiling.hardware import peak_flops
 from pretrain.schedules.layer_drop import BranchScale, SequenceDraw
 from pretrain.schedules.step_plan import Schedule
 from pretrain.train.recording.progress import Progress

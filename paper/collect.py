@@ -11,7 +11,7 @@ from typing import Any
 
 from records import Study, StudyRun, beyond, common
 
-from pretrain.compare.runs import Run, read_run
+from pretrain.reports.compare.runs import Run, read_run
 
 TRIALS = "trials"  # the folder of a sweep's trials
 DIGITS = 5  # of a loss in nats, far below the noise of a seed

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pretrain.compare.runs import place_of_loss
+from pretrain.reports.compare.runs import place_of_loss
 
 FOLDER = Path(__file__).parent / "results"
 TIMES = "times"  # in FOLDER: what benchmarks measured, which are no sweeps

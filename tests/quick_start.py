@@ -3,6 +3,6 @@
 It only scales a utilisation, and measuring it would take as long as a short training.
 """
 
-from pretrain.profiling import hardware
+from pretrain.distributed import hardware
 
 hardware.MEASURED_SECONDS, hardware.MEASURED_SHAPES = 0.0, {"cpu": (512, 512, 512)}

@@ -30,13 +30,12 @@ LEVELS = {
         {"__main__"},
     ],
     "pretrain": [
-        {"config", "profiling", "kernels"},
+        {"config"},
         {"schedules", "distributed", "reports"},
-        {"model"},
-        {"data", "checkpoint", "compare"},
-        {"engine", "convert", "launching"},
-        {"stability", "analysis"},
-        {"train"},
+        {"model", "checkpoint"},
+        {"data"},
+        {"engine", "convert"},
+        {"analysis", "train"},
         {"sweeps"},
         {"commands"},
         {"__main__"},
@@ -52,10 +51,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 35_810,
+    "lines of the packages": 32_856,
     "lines of benchmarks": 1_496,
-    "lines of tests": 33_811,
-    "words of docs": 12_986,
+    "lines of tests": 29_599,
+    "words of docs": 12_789,
     "words of a page": 1_500,
 }
 
@@ -89,7 +88,10 @@ def test_packages_depend_in_one_direction():
             "h5py",
             {"data_prep/shards/format.py", "data_prep/shards/external.py"},
         ),  # our format, and theirs
-        ("triton", {"pretrain/kernels/triton_kernels.py", "pretrain/kernels/triton_tiles.py"}),
+        (
+            "triton",
+            {"pretrain/model/kernels/triton_kernels.py", "pretrain/model/kernels/triton_tiles.py"},
+        ),
     ],
 )
 def test_these_files_alone_touch_the_library(library, only):
@@ -127,7 +129,11 @@ def test_what_a_run_writes_down_knows_nothing_of_its_loop():
     recording = "pretrain.train.recording."
     for module, names in modules("pretrain").items():
         if module.startswith(recording):
-            loop = {name for name in names if name.startswith("pretrain.train.")}
+            loop = {
+                name
+                for name in names
+                if name.startswith("pretrain.train.") and ".stability." not in name
+            }
             assert all(name.startswith(recording) for name in loop), module
 
 
@@ -154,9 +160,8 @@ def test_lines_and_words_stay_within_their_budget():
     assert {name: n for name, n in found.items() if n > BUDGET[name]} == {}
 
 
-@pytest.mark.parametrize("room", ["model", "kernels"])
-def test_the_model_knows_nothing_of_ranks_devices_or_deepspeed(room):
-    for file in files(f"pretrain/{room}"):
+def test_the_model_knows_nothing_of_ranks_devices_or_deepspeed():
+    for file in files("pretrain/model"):
         names = set(imported(file))
         forbidden = ("torch.distributed", "torch.cuda", "deepspeed", "logging", "pretrain.engine")
         assert not {name for name in names if name.startswith(forbidden)}, file
@@ -194,7 +199,7 @@ def test_no_file_is_called_after_nothing_in_particular():
 WITHOUT_TRITON = """
 import sys
 import pretrain.model.encoder
-assert "pretrain.kernels.triton_kernels" not in sys.modules
+assert "pretrain.model.kernels.triton_kernels" not in sys.modules
 """
 
 

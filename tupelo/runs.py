@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data_prep.files.extras import require
-from pretrain.compare.run_files import Evaluation, Metrics, read_checked_lines
 from pretrain.config.errors import ConfigError
+from pretrain.reports.compare.run_files import Evaluation, Metrics, read_checked_lines
 from pretrain.train.recording.metric_files import flat_numbers
 
 if TYPE_CHECKING:
     import pandas
 
-    from pretrain.compare.convergence import Comparison
+    from pretrain.reports.compare.convergence import Comparison
 
 
 class Curves(NamedTuple):
@@ -65,8 +65,8 @@ def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Com
         ConfigError: a folder holds no run, one without a finite evaluation, or runs that cannot be
             compared.
     """
-    from pretrain.compare.convergence import compare as compare_runs
-    from pretrain.compare.runs import read_run
+    from pretrain.reports.compare.convergence import compare as compare_runs
+    from pretrain.reports.compare.runs import read_run
 
     folders = [runs] if isinstance(runs, str | Path) else runs
     return compare_runs([read_run(Path(folder)) for folder in folders], str(target))

@@ -36,12 +36,12 @@ import torch
 from their_trainer import Curve, fastest_precision, their_run
 
 from data_prep.files.program import run_program
-from pretrain.compare.run_files import Evaluation, read_checked_lines
-from pretrain.compare.runs import place_of_loss
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.distributed.freed_memory import keep_freed_memory
+from pretrain.reports.compare.run_files import Evaluation, read_checked_lines
+from pretrain.reports.compare.runs import place_of_loss
 
 RATES = [5e-4, 1e-3, 2e-3, 4e-3]
 RESULT, PRECISION = "against.json", "theirs_in.txt"

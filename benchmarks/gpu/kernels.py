@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import triton
 
-from pretrain.kernels import triton_attention as attention
-from pretrain.kernels.triton_tilings import TILINGS, Tiling
+from pretrain.model.kernels import triton_attention as attention
+from pretrain.model.kernels.triton_tilings import TILINGS, Tiling
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"

@@ -9,9 +9,9 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from pretrain.compare.convergence import compare
-from pretrain.compare.runs import read_run
-from pretrain.compare.tables import report_of
+from pretrain.reports.compare.convergence import compare
+from pretrain.reports.compare.runs import read_run
+from pretrain.reports.compare.tables import report_of
 from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.terminal import terminal_width
 
@@ -49,7 +49,7 @@ def main(arguments: argparse.Namespace) -> None:
     print(report_of(comparison).as_text(terminal_width()))
     if arguments.report is not None:
         # Matplotlib takes most of a second to import.
-        from pretrain.compare.page import write_report
+        from pretrain.reports.compare.page import write_report
 
         write_report(comparison, folder)
         print(f"report: {arguments.report / 'index.html'}")

@@ -6,7 +6,7 @@ from data_prep.command_line import CommandParser
 from data_prep.pipeline.build import build
 from pretrain.config.recipe import add_settings, read_settings
 from pretrain.data.shards import build_settings, shards_folder
-from pretrain.launching.preparation import describe_data, must_build
+from pretrain.train.launching.preparation import describe_data, must_build
 
 
 def add_arguments(parser: CommandParser) -> None:

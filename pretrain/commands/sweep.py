@@ -35,19 +35,19 @@ from data_prep.commands.options import at_least_1
 from data_prep.files.program import curves_command, shell_command
 from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.commands.catalog import COMMANDS
-from pretrain.compare.run_files import diverged_at_once
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings
 from pretrain.distributed.processes import is_launched
-from pretrain.launching.child import Child, run_child, trainer_words
-from pretrain.launching.given_words import given_words
-from pretrain.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches
-from pretrain.launching.preparation import prepare_data
+from pretrain.reports.compare.run_files import diverged_at_once
 from pretrain.sweeps.folder import REPORT, TRIALS, locked
 from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepRun
 from pretrain.sweeps.records import bring, keep
 from pretrain.sweeps.training import describe_sweep, describe_time, train_runs
 from pretrain.sweeps.tuning import choose, points_tried
+from pretrain.train.launching.child import Child, run_child, trainer_words
+from pretrain.train.launching.given_words import given_words
+from pretrain.train.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches
+from pretrain.train.launching.preparation import prepare_data
 
 
 def add_arguments(parser: CommandParser) -> None:

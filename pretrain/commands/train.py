@@ -23,15 +23,15 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings, read_settings
 from pretrain.distributed.processes import is_first_process, is_launched, launched_ranks
 from pretrain.distributed.signals import Interruption
-from pretrain.launching.child import run_child
-from pretrain.launching.given_words import given_words, setting_words
-from pretrain.launching.launch_plan import (
+from pretrain.train.launching.child import run_child
+from pretrain.train.launching.given_words import given_words, setting_words
+from pretrain.train.launching.launch_plan import (
     OPTIONS,
     LaunchPlan,
     add_launch_options,
     plan_launch,
 )
-from pretrain.launching.preparation import prepare_data
+from pretrain.train.launching.preparation import prepare_data
 from pretrain.train.request import Beginning, RunRequest, folder_of
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.deepspeed_library import import_deepspeed
 from pretrain.distributed.freed_memory import keep_freed_memory
+from pretrain.distributed.hardware import Gpu
 from pretrain.distributed.processes import is_launched
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
-from pretrain.profiling.hardware import Gpu
 
 Result = TypeVar("Result")
 

@@ -19,6 +19,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.deepspeed_library import import_deepspeed
 from pretrain.distributed.ranks import Ranks
+from pretrain.distributed.step_timer import Phases
 from pretrain.engine.computing_weights import ComputingWeights
 from pretrain.engine.micro_batches import MicroBatches
 from pretrain.engine.optimizer_state import (
@@ -37,7 +38,6 @@ from pretrain.engine.optimizers import checked_optimizer
 from pretrain.engine.stale_gradients import StaleGradients
 from pretrain.model.objectives.held_out import Evaluation, HeldOutSums
 from pretrain.model.objectives.objective import Objective
-from pretrain.profiling.step_timer import Phases
 from pretrain.schedules.layer_drop import BranchScale
 
 

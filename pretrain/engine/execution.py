@@ -15,22 +15,22 @@ import torch
 from pretrain.config.ds_config import autocasts, compute_type, zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
+from pretrain.distributed.hardware import Gpu
 from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.agreement import first_problem, refused_once
 from pretrain.engine.compile_check import problem_of_compiling
-from pretrain.kernels.cpu_kernels import (
+from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.kernel_check import disagreement_with_eager
+from pretrain.model.kernels.cpu_kernels import (
     KERNEL_TYPES,
     KernelError,
     load_cpu_kernels,
     obstacle_to_cpu_kernels,
 )
-from pretrain.kernels.triton_tilings import HEAD_WIDTHS
-from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.kernel_check import disagreement_with_eager
+from pretrain.model.kernels.triton_tilings import HEAD_WIDTHS
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.positions import POSITION_ENCODINGS
-from pretrain.profiling.hardware import Gpu
 
 VOLTA, AMPERE = (7, 0), (8, 0)
 

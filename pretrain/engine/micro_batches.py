@@ -24,12 +24,12 @@ from pretrain.config.batch import (
 from pretrain.config.ds_config import autocast_type, weight_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
+from pretrain.distributed.hardware import free_memory_bytes
 from pretrain.distributed.ranks import Ranks, from_all_ranks
 from pretrain.engine.footprint import needed_bytes, rank_bytes, size
 from pretrain.engine.random_batches import RandomBatches
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives.objective import Objective
-from pretrain.profiling.hardware import free_memory_bytes
 
 # Of the free memory. The rest is for what is not counted: buffers of NCCL and cuBLAS, gaps between
 # tensors, and the copy of a gradient while it is reduced.

@@ -40,14 +40,14 @@ def terms_of_pass(
     terms = encoding.terms(length, device=device)
     if backend != "triton" or terms.bias_NSS is None:
         return terms
-    from pretrain.kernels.triton_attention import bias_as_read
+    from pretrain.model.kernels.triton_attention import bias_as_read
 
     return terms._replace(read_bias_2NSS=bias_as_read(terms.bias_NSS, dtype))
 
 
 def fused(inputs: AttentionInputs) -> Tensor:
     """Attend by our kernels for CPUs."""
-    from pretrain.kernels.cpu_kernels import fused_attention
+    from pretrain.model.kernels.cpu_kernels import fused_attention
 
     q_BNSH, k_BNSH, v_BNSH = queries_keys_values(inputs)
     _, terms, scale, dropout, lengths_B = inputs
@@ -57,7 +57,7 @@ def fused(inputs: AttentionInputs) -> Tensor:
 
 def triton(inputs: AttentionInputs) -> Tensor:
     """Attend by our kernels for NVIDIA GPUs."""
-    from pretrain.kernels.triton_attention import triton_attention
+    from pretrain.model.kernels.triton_attention import triton_attention
 
     qkv_BS3NH, terms, scale, dropout, lengths_B = inputs
     if terms.query_key_NSH is not None or terms.rotation is not None:

@@ -5,7 +5,7 @@ It changes the speed and the memory of a model, not its results beyond rounding.
 
 from dataclasses import dataclass
 
-from pretrain.kernels.cross_entropy import Method
+from pretrain.model.kernels.cross_entropy import Method
 
 
 @dataclass(frozen=True)

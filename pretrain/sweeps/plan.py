@@ -11,17 +11,17 @@ from typing import Any
 from data_prep.files.quoting import quoted
 from data_prep.removed import without_removed
 from pretrain.checkpoint.starting import RUN_FILE
-from pretrain.compare.run_files import has_ended
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 from pretrain.config.recipe import read_settings
 from pretrain.config.recipe_files import toml_in
 from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, with_default_gamma
-from pretrain.launching.given_words import laid_under, setting_words
+from pretrain.reports.compare.run_files import has_ended
 from pretrain.reports.words import listed
 from pretrain.sweeps.budget import lengths, read_budget, shortened
 from pretrain.sweeps.folder import REPORT, TRIALS
 from pretrain.sweeps.spec import MOST_SEEDS, ArmSpec, as_words, spec_of
+from pretrain.train.launching.given_words import laid_under, setting_words
 
 MOST_SEED = 2**63
 MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")

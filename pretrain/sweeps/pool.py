@@ -20,8 +20,8 @@ from tqdm import tqdm
 
 from data_prep.files.errors import UserError
 from data_prep.files.workers import begin_worker
-from pretrain.launching.child import Children, Job
 from pretrain.reports.words import amount
+from pretrain.train.launching.child import Children, Job
 
 # "spawn": a forked process cannot use CUDA, and may inherit a lock that is never released.
 SPAWN = multiprocessing.get_context("spawn")

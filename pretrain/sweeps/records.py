@@ -15,9 +15,9 @@ from typing import Any
 
 from data_prep.files.atomic import save_text
 from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
-from pretrain.compare.run_files import DECISIONS
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines
+from pretrain.reports.compare.run_files import DECISIONS
 from pretrain.sweeps.plan import SweepRun, place_of
 
 METRICS = "metrics.jsonl"

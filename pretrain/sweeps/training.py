@@ -9,17 +9,17 @@ from pathlib import Path
 from tabulate import tabulate
 
 from pretrain.checkpoint.starting import RUN_FILE, finished
-from pretrain.compare.run_files import was_stopped_by_anomaly
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import as_json
 from pretrain.data.shards import shards_folder
-from pretrain.launching.child import Child, last_line, run_child
-from pretrain.launching.launch_plan import LaunchPlan
-from pretrain.launching.preparation import must_build
+from pretrain.reports.compare.run_files import was_stopped_by_anomaly
 from pretrain.reports.words import amount, counted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepArm, SweepRun
 from pretrain.sweeps.pool import duration, numbered, run_units
+from pretrain.train.launching.child import Child, last_line, run_child
+from pretrain.train.launching.launch_plan import LaunchPlan
+from pretrain.train.launching.preparation import must_build
 
 MEASURED_SECONDS = 2  # of each arm
 # As a dry run prints it; several machines put their names before it.

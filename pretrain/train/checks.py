@@ -14,10 +14,10 @@ from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import check_before_build, fitting_weights
 from pretrain.data.shards import check_text, existing_shards
+from pretrain.distributed.hardware import DATASHEETS
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
 from pretrain.engine.launch import check_machine, checked_ds_config
-from pretrain.profiling.hardware import DATASHEETS
 from pretrain.train.request import RunRequest
 
 Checks = dict[str, Callable[[], None]]  # by what is checked, in the order of a start

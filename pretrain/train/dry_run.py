@@ -15,12 +15,12 @@ from pretrain.config.ds_config import compute_type, zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.data.shards import existing_shards
+from pretrain.distributed.hardware import PeakFlops, peak_flops
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.execution import plan_execution, this_machine
 from pretrain.engine.footprint import checkpoint_bytes, needed_bytes, size
 from pretrain.engine.micro_batches import MicroBatches, choose_micro_batches, free_bytes
 from pretrain.model.cost import parameters_by_group
-from pretrain.profiling.hardware import PeakFlops, peak_flops
 from pretrain.reports.terminal import paragraph
 from pretrain.reports.words import amount
 from pretrain.schedules.horizon import SECONDS_PER_HOUR

@@ -15,12 +15,12 @@ from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import held_out_fingerprint, open_data
 from pretrain.distributed.failures import failures_end_the_job
+from pretrain.distributed.hardware import PeakFlops, peak_flops
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.distributed.signals import Interruption
 from pretrain.engine.engine import Engine
 from pretrain.engine.launch import build_engine
 from pretrain.model.objectives.objective import Objective
-from pretrain.profiling.hardware import PeakFlops, peak_flops
 from pretrain.train.checks import check_before_work
 from pretrain.train.recording.progress import Progress
 from pretrain.train.recording.provenance import num_hosts

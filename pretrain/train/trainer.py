@@ -16,17 +16,17 @@ from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
+from pretrain.distributed.hardware import PeakFlops, peak_memory_bytes
 from pretrain.distributed.ranks import DelayedAllReduce, on_first_rank
 from pretrain.distributed.signals import Interruption, silence_unread_output
+from pretrain.distributed.stopwatch import Stopwatch
 from pretrain.engine.engine import Engine
 from pretrain.model.cost import parameters_by_group
-from pretrain.profiling.hardware import PeakFlops, peak_memory_bytes
-from pretrain.profiling.stopwatch import Stopwatch
 from pretrain.schedules.step_plan import StepPlan
-from pretrain.stability.monitor import Rewind, StabilityMonitor
 from pretrain.train.recording.display import StepDisplay
 from pretrain.train.recording.progress import Progress
 from pretrain.train.recording.run_folder import RunRecord
+from pretrain.train.stability.monitor import Rewind, StabilityMonitor
 
 # Below the 10 minutes after which torch ends a job whose ranks wait for another.
 HANG_MINUTES = 8

@@ -16,7 +16,7 @@ FOUR = {"forward", "query_gradient", "key_value_gradient", "bias_gradient"}
 # A tile that no architecture has the registers for.
 WITH_HUGE_TILES = """
 from benchmarks import compile_kernels
-from pretrain.kernels.triton_tilings import TILINGS, Tiling, Tilings
+from pretrain.model.kernels.triton_tilings import TILINGS, Tiling, Tilings
 
 TILINGS[80, 64] = Tilings(*[Tiling(128, 128, 4, 2)] * 4)
 compile_kernels.main()

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from pretrain.compare.convergence import compare
-from pretrain.compare.runs import read_run
-from pretrain.compare.tables import report_of, run_table, settings_table
 from pretrain.config.errors import ConfigError
+from pretrain.reports.compare.convergence import compare
+from pretrain.reports.compare.runs import read_run
+from pretrain.reports.compare.tables import report_of, run_table, settings_table
 from tests.hostile.mutations import mutated_json, mutated_lines
 from tests.hostile.property import check_file
 from tests.pretrain.commands.test_compare import write, write_run

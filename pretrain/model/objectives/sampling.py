@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pretrain.kernels.cross_entropy import SLICE_BYTES
 from pretrain.model.heads import MaskedLanguageModelHead
+from pretrain.model.kernels.cross_entropy import SLICE_BYTES
 
 FP32_BYTES = 4
 

@@ -13,16 +13,16 @@ from torch import Tensor
 from pretrain.config.batch import micro_sequences
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import predictions_per_batch
+from pretrain.distributed.hardware import PeakFlops
+from pretrain.distributed.step_timer import PHASES
 from pretrain.engine.engine import StepResult
 from pretrain.model.cost import training_cost
 from pretrain.model.objectives.held_out import Evaluation
-from pretrain.profiling.hardware import PeakFlops
-from pretrain.profiling.step_timer import PHASES
 from pretrain.schedules.horizon import ScheduleSegment
 from pretrain.schedules.layer_drop import SequenceDraw, kept_shares
 from pretrain.schedules.run_thetas import thetas_of_run
 from pretrain.schedules.step_plan import Schedule, StepPlan
-from pretrain.stability.detector import WatchState
+from pretrain.train.stability.detector import WatchState
 
 
 @dataclass

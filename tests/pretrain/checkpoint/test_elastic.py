@@ -103,7 +103,7 @@ def test_two_ranks_resume_a_run_of_one_from_an_older_checkpoint_with_what_fits_o
     config = json.loads((run / "ds_config.json").read_text())
     needed = needed_bytes(load_settings(run), config, 2, ExecutionPlan("fused"), 2)
     fault = {"FAULT": f"memory:1:{int(needed / SHARE) + 1}"}
-    module = "tests.pretrain.stability.run_with_fault"
+    module = "tests.pretrain.train.stability.run_with_fault"
     words = ["train", str(run), "--elastic"]
     status, _, errors = command.run(words, module=module, ranks=2, **fault)
     assert status == 0 and errors.count("it was renamed to step_00000020.damaged") == 1, errors

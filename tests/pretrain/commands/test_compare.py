@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 
 from pretrain.__main__ import main
-from pretrain.compare.convergence import compare
-from pretrain.compare.page import write_report
-from pretrain.compare.runs import place_of_loss, read_run
-from pretrain.compare.tables import result_table
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.reports.compare.convergence import compare
+from pretrain.reports.compare.page import write_report
+from pretrain.reports.compare.runs import place_of_loss, read_run
+from pretrain.reports.compare.tables import result_table
 from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.words import amount
 

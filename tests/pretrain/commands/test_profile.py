@@ -8,7 +8,7 @@ import pytest
 
 from pretrain.commands.profile import take_count
 from pretrain.config.errors import ConfigError
-from pretrain.profiling.step_timer import PHASES
+from pretrain.distributed.step_timer import PHASES
 
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1")
 

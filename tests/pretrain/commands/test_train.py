@@ -20,9 +20,9 @@ from pretrain.data.batches import MaskedSplit
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import HELD_OUT_SEED
 from pretrain.distributed.ranks import Ranks
+from pretrain.distributed.step_timer import PHASES
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
-from pretrain.profiling.step_timer import PHASES
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.train.checks import check_run
 from tests.forked_command import start_module

@@ -67,7 +67,7 @@ def test_a_rank_that_raises_ends_three_ranks_with_its_traceback_alone(command, t
     """It raises outside of any collective, while the others wait for it in one."""
     words = command.words("--run-folder", tmp_path / "run", "--batch.global_sequences", "12")
     files = [(tmp_path / str(rank),) * 2 for rank in range(3)]
-    module = "tests.pretrain.stability.run_with_fault"
+    module = "tests.pretrain.train.stability.run_with_fault"
     started = start_module(module, words, 3, files=files, FAULT="raise:1:7")
     assert started.wait(120) == [1, 1, 1]
     first, own, third = (file.read_text() for file, _ in files)

@@ -41,7 +41,7 @@ def main():
     from pretrain.config.recipe import load_settings
     from pretrain.distributed.ranks import from_all_ranks, start_ranks, stop_ranks
     from pretrain.engine import execution
-    from pretrain.kernels.cpu_kernels import KernelError
+    from pretrain.model.kernels.cpu_kernels import KernelError
 
     ranks, outcomes = start_ranks(), {}
 

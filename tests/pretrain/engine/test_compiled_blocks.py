@@ -14,9 +14,9 @@ from pretrain.distributed.ranks import Ranks, start_ranks
 from pretrain.engine import execution
 from pretrain.engine.compile_check import problem_of_compiling
 from pretrain.engine.execution import build_model
-from pretrain.kernels import cross_entropy
 from pretrain.model.blocks import Block
 from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.kernels import cross_entropy
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_execution import loss_and_gradients

@@ -10,10 +10,10 @@ from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine import execution
 from pretrain.engine.execution import AMPERE, Machine, build_model, plan_execution
-from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model import kernel_check
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.kernel_check import disagreement_with_eager
+from pretrain.model.kernels.cpu_kernels import obstacle_to_cpu_kernels
 
 needs_kernels = pytest.mark.skipif(
     obstacle_to_cpu_kernels() is not None, reason=str(obstacle_to_cpu_kernels())

@@ -21,15 +21,15 @@ from pretrain.distributed.ranks import Ranks
 from pretrain.engine import micro_batches
 from pretrain.engine.micro_batches import choose_micro_batches, pass_fits
 from pretrain.engine.zero_choice import with_fitted_buckets
-from pretrain.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_eager
+from pretrain.model.kernels.cross_entropy import linear_cross_entropy
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.forked_command import environment
 from tests.pretrain.commands.test_profile import profiled
+from tests.pretrain.distributed.test_step_timer import ENGINE_PROGRAM
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.model import attention_reference as reference
-from tests.pretrain.profiling.test_step_timer import ENGINE_PROGRAM
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.gpu
@@ -197,7 +197,7 @@ attention_example = partial(
 
 
 def check_attention(qkv, bias, lengths, d_o):
-    from pretrain.kernels.triton_attention import triton_attention
+    from pretrain.model.kernels.triton_attention import triton_attention
 
     arguments = (qkv, bias, lengths, 0.1, d_o)
     found = reference.with_gradients(triton_attention, *arguments)
@@ -221,7 +221,7 @@ def test_the_compiled_attention_kernels_do_not_see_padding(length):
 
 
 def test_the_compiled_attention_kernels_repeat_themselves_to_the_bit():
-    from pretrain.kernels.triton_attention import triton_attention
+    from pretrain.model.kernels.triton_attention import triton_attention
 
     qkv, bias, d_o = attention_example(512, batch=32, heads=12)
     arguments = (qkv, bias, None, 0.1, d_o)

@@ -7,6 +7,7 @@ import torch
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.distributed.hardware import HALF, Gpu
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine import micro_batches
 from pretrain.engine.footprint import needed_bytes, rank_bytes
@@ -21,7 +22,6 @@ from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
-from pretrain.profiling.hardware import HALF, Gpu
 
 WORDS = ("--batch.global_sequences", "24", "--batch.micro_sequences", "auto")
 ALONE = Ranks(0, 1, "cpu")

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from pretrain.kernels import triton_attention
-from pretrain.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.kernels import triton_attention
+from pretrain.model.kernels.cpu_kernels import KERNEL_TYPES, obstacle_to_cpu_kernels
 from pretrain.model.torch_attention import AttentionInputs
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 

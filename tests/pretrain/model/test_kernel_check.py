@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
-from pretrain.kernels import triton_attention
-from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model import kernel_check
 from pretrain.model.kernel_check import disagreement_with_eager
+from pretrain.model.kernels import triton_attention
+from pretrain.model.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.model.torch_attention import eager
 

@@ -9,9 +9,9 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import EncodingSettings
-from pretrain.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.encoder import Encoder, build_position_encoding
+from pretrain.model.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model.position_baselines import alibi_slopes
 from pretrain.model.position_encoding import PositionSettings
 from pretrain.model.positions import POSITION_ENCODINGS

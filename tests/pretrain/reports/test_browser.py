@@ -9,7 +9,7 @@ import pytest
 from finetune.report.page import print_table
 from pretrain.__main__ import main
 from tests.finetune.report.score_case import write_result
-from tests.pretrain.compare.test_report import DROP, POST, arm
+from tests.pretrain.reports.compare.test_report import DROP, POST, arm
 
 CHROMIUM = shutil.which("chromium")
 # The page shows all of itself, and then in a frame of a width says how wide it is.

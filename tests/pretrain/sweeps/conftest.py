@@ -6,7 +6,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.commands import sweep
-from tests.pretrain.launching.conftest import stubs
+from tests.pretrain.train.launching.conftest import stubs
 
 __all__ = ["stubs"]
 

@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from pretrain.__main__ import main
-from pretrain.compare.convergence import compare
-from pretrain.compare.run_files import DECISIONS
-from pretrain.compare.runs import read_run
-from pretrain.compare.tables import report_of
 from pretrain.config.errors import ConfigError
+from pretrain.reports.compare.convergence import compare
+from pretrain.reports.compare.run_files import DECISIONS
+from pretrain.reports.compare.runs import read_run
+from pretrain.reports.compare.tables import report_of
 from pretrain.sweeps.plan import SweepRun
 from pretrain.sweeps.records import bring, keep
 from tests.pretrain.commands.test_compare import write_run

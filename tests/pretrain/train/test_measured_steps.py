@@ -9,10 +9,10 @@ import torch
 from data_prep.shards.format import open_shards
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import Place, TrainingBatches
+from pretrain.distributed.hardware import PeakFlops
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepResult
 from pretrain.engine.random_batches import RandomBatches
-from pretrain.profiling.hardware import PeakFlops
 from pretrain.schedules.layer_drop import keep_probabilities, scales_of_step, theta_at
 from pretrain.schedules.run_thetas import last_theta, mean_theta
 from pretrain.train import measured_steps as module

@@ -8,8 +8,6 @@ import torch
 from torch import nn
 
 from data_prep.shards.format import open_shards
-from pretrain.compare.convergence import compare
-from pretrain.compare.runs import read_run
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.convert.pretrained import load_pretrained, restored_network
@@ -18,6 +16,8 @@ from pretrain.model.encoder import initialise
 from pretrain.model.execution_plan import PLAIN
 from pretrain.model.objectives.catalog import OBJECTIVES
 from pretrain.model.objectives.objective import Objective
+from pretrain.reports.compare.convergence import compare
+from pretrain.reports.compare.runs import read_run
 from tests.pretrain.conftest import lines
 from tests.pretrain.train.recording.test_progress import FULL_STEP, HEAD
 

@@ -8,9 +8,9 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.distributed.hardware import DATASHEETS, HALF, Gpu
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.zero_choice import automatic_stage
-from pretrain.profiling.hardware import DATASHEETS, HALF, Gpu
 from pretrain.train.checks import ranks_here
 
 MATRICES = 24 * 12 * 1024**2  # of the blocks

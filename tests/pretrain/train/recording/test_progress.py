@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pretrain.config.recipe import load_settings
+from pretrain.distributed.hardware import PeakFlops
 from pretrain.engine.engine import StepResult
-from pretrain.profiling.hardware import PeakFlops
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.train.recording.progress import Progress
 

@@ -1,1 +1,0 @@
-"""What is measured in a step: phases, bytes, peak FLOP/s, memory."""

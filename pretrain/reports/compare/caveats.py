@@ -1,0 +1,212 @@
+"""What limits a comparison: a line each, the most severe first.
+
+Steps, tokens and FLOPs do not depend on the machine. Seconds do: they are compared where machines
+were equal and did nothing else. Every launch counts: a resumed run can have changed its device.
+What an older launch did not record counts as equal.
+"""
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from data_prep.files.program import shell_command
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, flat
+from pretrain.reports.compare.runs import TARGET_MARGIN, Arm, Run, have_equal_flops, is_near_plateau
+from pretrain.reports.words import counted
+
+Launch = dict[str, Any]
+
+# A learning rate below this share of its peak counts as annealed.
+ANNEALED = 0.05
+# Costs that differ by less than this share are not worth a note: BERT and TUPE differ by less.
+SIMILAR_COST = 0.01
+MOST_NAMES = 2
+
+# A run that waited for a processor for a larger share of its training ran on a loaded machine. On
+# an idle one the share is below 0.01; beside one busy process per core it is about a half.
+LOADED = 0.05
+
+# Largest relative spread of the FLOP/s of a run (interquartile range over median) and of the speeds
+# of the runs of an arm (range over median). Two virtual cores with little else to do have 0.06 to
+# 0.08; a run that shares them with a busy process now and then has 0.2 and more.
+UNSTEADY = 0.1
+
+PIECES = 8  # of a run: the time of a few steps varies on any machine
+FEWEST_PIECES = 4  # for quartiles
+
+MACHINE = ("device", "ranks", "machines", "threads")  # what changes the speed alone
+SHORT_HASH = 12
+# Name in a table -> what a launch calls it.
+_NAMES = {
+    "device": "device",
+    "ranks": "world_size",
+    "machines": "hosts",
+    "threads": "threads",
+    "precision": "precision",
+    "ZeRO stage": "zero_stage",
+}
+_HASHES = {"training data": "training_data", "manifest": "manifest", "tokenizer": "tokenizer"}
+
+
+def notes_on(
+    arms: Sequence[Arm],
+    target: float,
+    reasons_against_seconds: Sequence[str],
+    *,
+    entropy: float | None,
+) -> list[str]:
+    """Return the caveats of a comparison.
+
+    Args:
+        arms: the compared arms.
+        target: held-out loss in nats.
+        reasons_against_seconds: why seconds cannot be compared.
+        entropy: unigram entropy of the held-out predictions in nats; None: not known.
+    """
+    runs = [run for arm in arms for run in arm.runs]
+    launches = [launch for arm in arms for launch in arm.launches]
+    has_generator = runs[0].settings["objective"] == REPLACED_TOKEN_DETECTION
+    near = is_near_plateau(target, entropy)
+    ends = [run.result for run in runs if run.result]
+    shares = [end["final_learning_rate"] / end["peak_learning_rate"] for end in ends]
+    shares = [share for share in shares if share > ANNEALED]
+    # Those of the DeepSpeed JSON follow from others.
+    changed = [name for launch in launches for name in launch.get("changed_settings", {})]
+    changed = sorted({name for name in changed if not name.startswith("ds_config.")})
+    found = {
+        "seconds not comparable": "; ".join(reasons_against_seconds),
+        "diverged": _names([run for run in runs if run.diverged]),
+        "not finished": _names([run for run in runs if run.is_unfinished]),
+        "different budgets": ", ".join(_different_budgets(arms)),
+        "settings changed by a resume": ", ".join(changed),
+        "learning rate not annealed": shares
+        and f"{counted(len(shares), 'run')} (up to {max(shares):.0%} of the peak)",
+        "target near the unigram entropy": near
+        and f"give --target at least {TARGET_MARGIN:g} nat below it",
+        "unigram entropy": entropy is None and not has_generator and "not recorded",
+        "losses of each run's own generator": has_generator
+        and f"compare scores too: {shell_command('finetune', 'table', *(r.folder for r in runs))}",
+        "one seed": ", ".join(arm.name for arm in arms if len(arm.runs) == 1),
+        "different launches": ", ".join(one for one in differing(launches) if one not in MACHINE),
+    }
+    return [f"{name}: {text}" for name, text in found.items() if text]
+
+
+def _names(runs: Sequence[Run]) -> str:
+    names = [str(run.folder) for run in runs]
+    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return ", ".join([*names[:MOST_NAMES], *more])
+
+
+def _different_budgets(arms: Sequence[Arm]) -> list[str]:
+    """Return what the runs had different amounts of."""
+    runs = [run for arm in arms for run in arm.runs]
+    ended = [run for run in runs if not run.was_stopped]
+    hours = {run.settings.get("hours") for run in ended}
+    tokens = {run.evaluations[-1]["tokens"] for run in ended}
+    costs = [arm.median(lambda run: run.evaluations[-1]["flops"]) or 0.0 for arm in arms]
+    found = []
+    if len(hours) > 1:
+        found.append("hours")
+    elif hours == {None} and len(tokens) > 1:
+        found.append("tokens, at equal FLOPs" if have_equal_flops(ended) else "tokens")
+    elif hours == {None} and max(costs) > (1 + SIMILAR_COST) * min(costs):
+        shares = ", ".join(f"{cost / costs[0]:.0%}" for cost in costs) if costs[0] else ""
+        found.append(f"FLOPs, at equal tokens ({shares})")
+    if any(
+        run.settings.get("initial_weights") != runs[0].settings.get("initial_weights")
+        for run in runs
+    ):
+        found.append("initial weights")
+    return found
+
+
+def reasons_against_seconds(arms: Sequence[Arm]) -> list[str]:
+    """Return why seconds cannot be compared, a few words each; none if they can."""
+    runs = [run for arm in arms for run in arm.runs]
+    by_config: dict[str, list[Run]] = {}
+    for run in runs:
+        by_config.setdefault(run.settings["engine.ds_config"], []).append(run)
+    # Where the runs do not ask for a precision, the machine chooses it.
+    chosen = (differing(Arm("", same).launches) for same in by_config.values())
+    launches = [launch for arm in arms for launch in arm.launches]
+    different = [name for name in differing(launches) if name in MACHINE]
+    different += ["precision"] if any("precision" in found for found in chosen) else []
+    shares = [weighted_by_seconds(run, "processor_wait_share") or 0.0 for run in runs]
+    waits = [share for share in shares if share > LOADED]
+    spreads = [spread for run in runs if (spread := speed_spread(run)) > UNSTEADY]
+    speeds = [[run.tokens_per_second for run in arm.runs] for arm in arms]
+    ranges = [(max(of_arm) - min(of_arm)) / statistics.median(of_arm) for of_arm in speeds]
+    seeds = [spread for spread in ranges if spread > UNSTEADY]
+    reasons = [f"different {', '.join(different)}"] if different else []
+    for noun, what, found in (
+        ("run", "under load", waits),
+        ("run", "of unsteady speed", spreads),
+        ("arm", "of unequal speeds", seeds),
+    ):
+        if found:
+            reasons.append(f"{counted(len(found), noun)} {what} ({max(found):.0%})")
+    return reasons
+
+
+def weighted_by_seconds(run: Run, name: str) -> float | None:
+    """Return the mean of a field of metrics, weighted by the training seconds of its lines."""
+    total = seconds = before = 0.0
+    for row in run.metrics:
+        if row.get(name) is not None:
+            total += row[name] * (row["training_seconds"] - before)
+            seconds += row["training_seconds"] - before
+        before = row["training_seconds"]
+    return total / seconds if seconds > 0 else None
+
+
+def speed_spread(run: Run) -> float:
+    """Return the interquartile range of the FLOP/s in equal pieces of a run, over the median.
+
+    FLOP/s, not tokens/s: with layer drop the cost of a token changes on purpose.
+    """
+    totals = [(0.0, 0.0), *((row["flops"], row["training_seconds"]) for row in run.metrics)]
+    pieces = min(PIECES, len(run.metrics))
+    if pieces < FEWEST_PIECES:
+        return 0.0
+    ends = [totals[number * len(run.metrics) // pieces] for number in range(pieces + 1)]
+    rates = [
+        (flops - flops_before) / (seconds - seconds_before)
+        for (flops_before, seconds_before), (flops, seconds) in itertools.pairwise(ends)
+        if seconds > seconds_before
+    ]
+    if len(rates) < FEWEST_PIECES:
+        return 0.0
+    low, median, high = statistics.quantiles(rates, n=4)
+    return float((high - low) / median) if median > 0 else 0.0
+
+
+def properties(launch: Launch) -> dict[str, str]:
+    """Return what a launch recorded, in words: "versions.torch" -> "2.13.0"."""
+    changes = str(launch.get("uncommitted", "")).rpartition("\n")[2].strip()
+    nested = {name: value for name, value in launch.items() if name in ("versions", "variables")}
+    return {
+        "code": f"{launch['commit']} ({changes})" if changes else launch["commit"],
+        **{name: str(launch[key]) for name, key in _NAMES.items() if key in launch},
+        **{name: str(launch[key])[:SHORT_HASH] for name, key in _HASHES.items() if key in launch},
+        **{name: str(value) for name, value in flat(nested).items()},
+    }
+
+
+def values_of(name: str, launches: Sequence[Launch]) -> list[str]:
+    """Return the values of a property; a launch that records variables records those set."""
+    found = [
+        properties(launch).get(name, "unset")
+        for launch in launches
+        if name in properties(launch) or ("variables" in launch and name.startswith("variables."))
+    ]
+    return list(dict.fromkeys(found))
+
+
+def differing(launches: Sequence[Launch]) -> list[str]:
+    """Return the names of the properties that are not equal in all launches."""
+    names = dict.fromkeys(name for launch in launches for name in properties(launch))
+    different = [name for name in names if len(values_of(name, launches)) > 1]
+    # Manifests of other sequences differ too.
+    return [name for name in different if name != "manifest" or "training data" not in different]

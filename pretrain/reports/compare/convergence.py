@@ -1,0 +1,196 @@
+"""Which run reached a held-out loss sooner: in steps, tokens, FLOPs and training seconds.
+
+The first run is the baseline. Runs that differ only in the seed form one arm, reported by medians
+and the range; arms of equal seeds are compared with it seed by seed. Nothing is smoothed; between
+two evaluations the loss is interpolated linearly.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from data_prep.files.program import shell_command
+from pretrain.config.errors import ConfigError
+from pretrain.reports.compare.caveats import notes_on, reasons_against_seconds
+from pretrain.reports.compare.pairs import Interval, Pair
+from pretrain.reports.compare.runs import (
+    PLATEAU_MARGIN,
+    Arm,
+    Run,
+    automatic_target,
+    crossing,
+    entropy_of,
+    have_equal_flops,
+    is_below_from_the_start,
+)
+
+# Key in evals.jsonl -> name in tables.
+AXES = {
+    "step": "steps",
+    "tokens": "tokens",
+    "flops": "FLOPs",
+    "training_seconds": "time",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Arms, baseline first, and the held-out loss at which they are compared.
+
+    Attributes:
+        arms: the compared settings.
+        target: held-out loss in nats.
+        reasons_against_seconds: why seconds cannot be compared; none if they can.
+        notes: caveats, a line each, the most severe first.
+        entropy: unigram entropy of the held-out predictions in nats; None: no run recorded it.
+    """
+
+    arms: list[Arm]
+    target: float
+    reasons_against_seconds: list[str]
+    notes: list[str]
+    entropy: float | None
+
+    @property
+    def plateau_end(self) -> float | None:
+        """Return the held-out loss in nats at or below which an arm has left the plateau."""
+        return None if self.entropy is None else self.entropy - PLATEAU_MARGIN
+
+    @property
+    def axes(self) -> dict[str, str]:
+        """Return the axes on which the runs can be compared, with their names."""
+        left_out = {"training_seconds"} if self.reasons_against_seconds else set()
+        return {axis: name for axis, name in AXES.items() if axis not in left_out}
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Return each other arm with the baseline."""
+        return [Pair(arm, self.arms[0]) for arm in self.arms[1:]]
+
+    def reached(self, arm: Arm, axis: str) -> float | None:
+        """Return the median amount of `axis` at which the arm reached the target."""
+        return arm.median(lambda run: crossing(run, self.target, axis))
+
+    def left_plateau(self, arm: Arm, axis: str) -> float | None:
+        """Return the median amount of `axis` at which the arm left the plateau.
+
+        None: it never left it, or the entropy is not known.
+        """
+        end = self.plateau_end
+        return None if end is None else arm.median(lambda run: crossing(run, end, axis))
+
+    def is_bound(self, arm: Arm, loss: float | None = None) -> bool:
+        """Return whether the place where the arm reached a loss, or the target, is an upper bound.
+
+        It is where a run was below from the start.
+        """
+        end = self.target if loss is None else loss
+        return any(is_below_from_the_start(run, end) for run in arm.runs)
+
+    def speed_up(self, arm: Arm, axis: str) -> float | None:
+        """Return how many times less of `axis` the arm needed than the baseline."""
+        share = self.share(Pair(arm, self.arms[0]), axis)
+        return None if share is None else 1 / share
+
+    def share(self, pair: Pair, axis: str) -> float | None:
+        """Return what an arm needed of `axis`, as a share of what the other one did: the median.
+
+        None: one of them did not reach the target or never left the plateau, or the runs cannot be
+        compared on this axis.
+        """
+        arms = (pair.arm, pair.against)
+        stayed = [arm for arm in arms if self.left_plateau(arm, "step") is None]
+        if axis not in self.axes or (self.entropy is not None and stayed):
+            return None
+        if (paired := self.paired_share(pair, axis)) is not None:
+            return paired.median
+        ours, others = (self.reached(arm, axis) for arm in arms)
+        return ours / others if ours and others else None
+
+    def paired_share(self, pair: Pair, axis: str) -> Interval | None:
+        """Return the share by seed, with its interval; None: the seeds are not paired.
+
+        It is None too where an amount is a bound, so that a ratio by seed is not known.
+        """
+        if self.is_bound(pair.arm) or self.is_bound(pair.against):
+            return None
+        return pair.paired_ratio(lambda run: crossing(run, self.target, axis))
+
+    def has_comparable_ends(self, pair: Pair) -> bool:
+        """Return whether all runs of a pair had equally many tokens, FLOPs or hours."""
+        # A run that diverged has no end to be compared at: its loss there counts as infinite.
+        runs = [run for arm in (pair.arm, pair.against) for run in arm.runs if not run.was_stopped]
+        if not runs:
+            return True
+        hours = {run.settings.get("hours") for run in runs}
+        if len(hours) > 1:
+            return False
+        if hours == {None}:
+            tokens = {run.evaluations[-1]["tokens"] for run in runs}
+            return len(tokens) == 1 or have_equal_flops(runs)
+        return not self.reasons_against_seconds and all(run.result is not None for run in runs)
+
+
+def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
+    """Compare runs with the first one.
+
+    Args:
+        runs: at least two.
+        target: a held-out loss in nats, or "auto", see `automatic_target`.
+
+    Raises:
+        ConfigError: they have other objectives or held-out data, are fewer than two, one
+            of them is named twice, or the target is not a finite number.
+    """
+    _refuse_incomparable(runs)
+    arms = _arms(runs)
+    entropy = entropy_of(arms)
+    loss = automatic_target(arms, entropy) if target == "auto" else _loss_in(target)
+    reasons = reasons_against_seconds(arms)
+    notes = notes_on(arms, loss, reasons, entropy=entropy)
+    return Comparison(arms, loss, reasons, notes, entropy)
+
+
+def _loss_in(target: str) -> float:
+    with suppress(ValueError):
+        if math.isfinite(loss := float(target)):
+            return loss
+    raise ConfigError(
+        f"--target {target!r} is neither a finite number nor auto; give a loss in nats"
+    )
+
+
+def _refuse_incomparable(runs: Sequence[Run]) -> None:
+    if len(runs) < 2:
+        raise ConfigError("a comparison needs at least two runs; name another one")
+    folders = [run.folder.resolve() for run in runs]
+    for number, run in enumerate(runs):
+        if folders[number] in folders[:number]:
+            raise ConfigError(f"{run.folder} is named twice; name each run once")
+        objectives = [each.settings["objective"] for each in (runs[0], run)]
+        if objectives[0] != objectives[1]:
+            table = shell_command("finetune", "table", runs[0].folder, run.folder)
+            raise ConfigError(
+                f"{runs[0].folder} has objective={objectives[0]} and {run.folder} {objectives[1]}: "
+                f"their losses cannot be compared; fine-tune both and compare scores: {table}"
+            )
+        if any(launch["held_out"] != runs[0].launches[0]["held_out"] for launch in run.launches):
+            raise ConfigError(
+                f"{run.folder} and {runs[0].folder} were not evaluated on the same held-out "
+                "sequences, tokenizer, masks and loss: they cannot be compared"
+            )
+
+
+def _arms(runs: Sequence[Run]) -> list[Arm]:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        text = run.launches[0]["training_data"]
+        groups.setdefault(json.dumps([text, Arm("", [run]).compared_settings]), []).append(run)
+    names = [members[0].settings["name"] for members in groups.values()]
+    return [
+        # Arms of equal name, such as one recipe with two overrides, are named by their folders.
+        Arm(name if names.count(name) == 1 else str(members[0].folder), members)
+        for name, members in zip(names, groups.values(), strict=True)
+    ]

@@ -1,0 +1,138 @@
+"""The report of a comparison: figures, one self-contained page, the table as files."""
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from pretrain.reports.compare.convergence import AXES, Comparison
+from pretrain.reports.compare.pairs import CONFIDENCE
+from pretrain.reports.compare.runs import PLATEAU_MARGIN, Arm
+from pretrain.reports.compare.tables import report_of, run_table, settings_table
+from pretrain.reports.html import GRID, INK, MUTED, line_panel, line_style, save_picture
+from pretrain.reports.report import Picture
+from pretrain.reports.report_folder import ReportFolder
+from pretrain.reports.words import listed
+
+METHOD = f"""The held-out loss is the cross-entropy of the predicted tokens in nats, over the same
+held-out sequences with the same masks for every run, at full depth and without dropout. Time is
+the time spent in training steps: reading data, forward, backward and the optimizer, on this
+machine; evaluation and checkpoints are not in it. Tokens/s are all tokens over all of this time.
+FLOPs are those of the matrix products that were computed: a skipped block counts nothing, and the
+head counts the predicted positions only. Utilisation is the share of these FLOPs in what the
+devices could have computed in the same time: on a GPU its datasheet's dense rate, elsewhere the
+rate of a large matrix product, measured when the run started. A run waits for a processor where
+other work of the machine has them all. Where a run passes the target between two evaluations, the
+place is interpolated linearly. Steps below entropy last until the loss is {PLATEAU_MARGIN:g} nats
+below the unigram entropy. Where an arm has several seeds, numbers and bold lines are medians over
+them, in which a run that never reached the target counts as later than all that did; thin lines
+are the runs. Arms of the same seeds are compared with the baseline seed by seed (sign test),
+others by the test of Mann and Whitney; significant means at {CONFIDENCE:.0%}. A percentage
+is the share of what the baseline needed. Nothing is smoothed."""
+
+FIGURES = {
+    "step": "optimizer steps",
+    "flops": "FLOPs",
+    "training_seconds": "training time in seconds",
+}
+ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of the first steps
+NUM_MARKERS = 6  # on a line
+LEVEL_TEXT: dict[str, Any] = {
+    **{"xycoords": ("axes fraction", "data"), "textcoords": "offset points"},
+    **{"fontsize": 8, "color": MUTED},
+}
+
+
+def write_report(comparison: Comparison, folder: ReportFolder) -> None:
+    """Write index.html, table.csv, table.md, table.tex and the figures.
+
+    Raises:
+        ConfigError: the folder holds something else, or cannot be written.
+    """
+    with folder.writing() as place:
+        report_of(comparison).write(
+            place,
+            pictures=draw_pictures(comparison, place),
+            details=[run_table(comparison), settings_table(comparison.arms)],
+            method=METHOD,
+            provenance=[_trained_on(comparison)],
+        )
+
+
+def _trained_on(comparison: Comparison) -> str:
+    runs = [run for arm in comparison.arms for run in arm.runs]
+    launches = [launch for run in runs for launch in run.launches]
+    corpora = dict.fromkeys(run.launches[0]["source"] for run in runs)
+    devices = dict.fromkeys(launch["device"] for launch in launches)
+    commits = dict.fromkeys(launch["commit"] for launch in launches)
+    return (
+        f"Trained on {listed([*corpora])}, on {listed([*devices])}, with the code of commit "
+        f"{listed([*commits])}."
+    )
+
+
+def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:
+    """Write figures as PNG and SVG: the held-out loss over steps, FLOPs and comparable seconds."""
+    pictures = []
+    for axis, xlabel in FIGURES.items():
+        if axis in comparison.axes:
+            title = f"Held-out loss over {AXES[axis]}"
+            names = [arm.name for arm in comparison.arms]
+            figure, axes = line_panel(title, xlabel, "held-out loss in nats", names)
+            _draw_curves(axes, comparison, axis)
+            pictures.append(save_picture(figure, title, folder / f"held_out_loss_over_{axis}"))
+    return pictures
+
+
+def _draw_curves(axes: Axes, comparison: Comparison, axis: str) -> None:
+    """Draw the arms, the target, a mark where each reaches it, and the plateau.
+
+    Losses of the first steps, far above the unigram entropy, are cut off, unless a curve has
+    nothing else.
+    """
+    arms, entropy, end = comparison.arms, comparison.entropy, comparison.plateau_end
+    lowest = [_draw_arm(axes, arms, number, axis) for number in range(len(arms))]
+    for number, arm in enumerate(arms):
+        reached = comparison.reached(arm, axis)
+        if reached is not None:
+            marked = {**line_style(number), "markeredgecolor": INK, "markersize": 8, "zorder": 5}
+            axes.plot(reached, comparison.target, clip_on=False, **marked)
+    if entropy is not None and end is not None:
+        axes.axhspan(end, entropy, color=GRID, alpha=0.55, linewidth=0, zorder=0)
+        axes.axhline(entropy, color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)))
+        highest = entropy + ABOVE_PLATEAU
+        if max(lowest) < highest:
+            axes.set_ylim(top=max(min(axes.get_ylim()[1], highest), entropy + 0.2))
+        text = {**LEVEL_TEXT, "xytext": (0, 2), "ha": "right", "va": "bottom"}
+        axes.annotate(f"unigram entropy {entropy:.3f}", (1, entropy), **text)
+    axes.axhline(comparison.target, color=MUTED, linewidth=0.9)
+    # Below the line on the left: every curve comes from above.
+    text = {**LEVEL_TEXT, "xytext": (4, -3), "ha": "left", "va": "top"}
+    axes.annotate(f"target {comparison.target:.3f}", (0, comparison.target), **text)
+    axes.set_xlim(left=0)
+
+
+def _draw_arm(axes: Axes, arms: list[Arm], number: int, axis: str) -> float:
+    """Draw a bold line, the median of the runs, over thin ones; return the lowest median.
+
+    NaN, which has no order, counts as infinite.
+    """
+    runs, style = arms[number].runs, line_style(number)
+    lines = [
+        [(row[axis], math.inf if math.isnan(row["loss"]) else row["loss"]) for row in one]
+        for one in (run.evaluations for run in runs)
+    ]
+    if len(lines) > 1:
+        for line in lines:
+            axes.plot(*zip(*line, strict=True), color=style["color"], linewidth=0.5, alpha=0.5)
+    points = list(zip(*lines, strict=False))  # the median ends with the shortest run
+    x, y = (
+        [statistics.median(one[place] for one in point) for point in points] for place in (0, 1)
+    )
+    # Each arm begins its markers at another place, so that equal lines show all of them.
+    every = max(1, len(points) // NUM_MARKERS)
+    begin = number * every // len(arms)
+    axes.plot(x, y, linewidth=1.6, markersize=4, markevery=(begin, every), **style)
+    return float(min(y))

@@ -1,0 +1,228 @@
+"""Runs as a comparison reads them, and where their held-out loss reached a target."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, stored_settings
+from pretrain.reports.compare.run_files import (
+    Evaluation,
+    Launch,
+    Metrics,
+    Result,
+    Settings,
+    read_checked,
+    read_checked_lines,
+    was_stopped_by_anomaly,
+)
+
+# Runs that differ in these only are repetitions. The same shards may lie elsewhere on another
+# machine: launches hold a checksum of what was read from them.
+NOT_COMPARED = ("name", "seed", "data.shards")
+# Costs that differ by less than this share are equal.
+EQUAL_COST = 0.001
+
+# In nats below the unigram entropy. A masked language model first learns how often words occur, and
+# its held-out loss rests near the entropy of these frequencies until attention is of use. At 0.3 a
+# loss falls quickly, so that the place is sharp. Nearer than 1, a comparison shows which arm left
+# the plateau first, and little about what the arms learn from context.
+PLATEAU_MARGIN = 0.3
+TARGET_MARGIN = 1.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """The content of a run folder."""
+
+    folder: Path
+    settings: dict[str, Any]  # flat: "model.norm" -> "pre"
+    launches: list[dict[str, Any]] = field(repr=False)
+    metrics: list[dict[str, Any]] = field(repr=False)
+    evaluations: list[dict[str, Any]] = field(repr=False)
+    result: dict[str, Any] | None  # None: not finished
+    was_stopped: bool = False  # by an anomaly, before its end
+
+    @property
+    def final_loss(self) -> float:
+        """Return the held-out loss at the end in nats; infinite: an anomaly came before."""
+        return math.inf if self.was_stopped else float(self.evaluations[-1]["loss"])
+
+    @property
+    def diverged(self) -> bool:
+        """Return whether a held-out loss is not finite, or an anomaly stopped the run."""
+        return self.was_stopped or not all(math.isfinite(row["loss"]) for row in self.evaluations)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether there is more to train."""
+        return self.result is None and not self.was_stopped
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return all tokens over all seconds in training steps, those of the start included."""
+        last = self.evaluations[-1]
+        return float(last["tokens"] / last["training_seconds"])
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ in nothing but the seed."""
+
+    name: str
+    runs: list[Run]
+
+    def median(self, value: Callable[[Run], float | None]) -> float | None:
+        """Return the median over the runs; None ("never") and NaN count as infinity."""
+        median = statistics.median(self.values(value))
+        return median if math.isfinite(median) else None
+
+    def values(self, value: Callable[[Run], float | None]) -> list[float]:
+        """Return the value of each run; None and NaN are infinity."""
+        found = [value(run) for run in self.runs]
+        return [math.inf if one is None or math.isnan(one) else one for one in found]
+
+    @property
+    def launches(self) -> list[dict[str, Any]]:
+        """Return the launches of all its runs."""
+        return [launch for run in self.runs for launch in run.launches]
+
+    @property
+    def compared_settings(self) -> dict[str, Any]:
+        """Return the settings that its runs share, texts by their names without folders."""
+        settings = self.runs[0].settings
+        corpus = [Path(place).name for place in settings["data.corpus"]]
+        shared = {name: value for name, value in settings.items() if name not in NOT_COMPARED}
+        return shared | {"data.corpus": corpus}
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder.
+
+    Raises:
+        ConfigError: it holds no run, a damaged one, or one without a finite held-out loss.
+    """
+    if not (folder / "run.json").is_file():
+        raise ConfigError(f"{folder} is not a run folder: it has no run.json")
+    result = folder / "result.json"
+    run = Run(
+        folder=folder,
+        settings=stored_settings(read_checked(folder / "run.json", Settings)),
+        launches=read_checked_lines(folder / "launches.jsonl", Launch),
+        metrics=read_checked_lines(folder / "metrics.jsonl", Metrics),
+        evaluations=read_checked_lines(folder / "evals.jsonl", Evaluation),
+        result=read_checked(result, Result) if result.is_file() else None,
+        was_stopped=not result.is_file() and was_stopped_by_anomaly(folder),
+    )
+    for name, lines in (("metrics.jsonl", run.metrics), ("evals.jsonl", run.evaluations)):
+        steps = [line["step"] for line in lines]
+        if any(later <= step for step, later in itertools.pairwise(steps)):
+            raise ConfigError(
+                f"{folder / name} is damaged: its steps do not ascend; leave this run out"
+            )
+    if not run.evaluations or not run.launches:
+        raise ConfigError(f"{folder} has no evaluation yet; let the run reach its first one")
+    if not any(math.isfinite(row["loss"]) for row in run.evaluations):
+        raise ConfigError(f"{folder} has no finite held-out loss: it diverged; leave it out")
+    return run
+
+
+def have_equal_flops(runs: Sequence[Run]) -> bool:
+    """Return whether finished runs cost equally many FLOPs, within a step or 0.1 %.
+
+    The FLOPs are expected ones, without the chance of layer drop. Those of positions depend on the
+    numbers of ranks and passes, which a budget cannot know.
+    """
+    costs = [None if run.result is None else run.result.get("expected_flops") for run in runs]
+    known = [float(cost) for cost in costs if cost is not None]
+    if len(known) < len(runs):
+        return False
+    steps = [run.evaluations[-1]["step"] for run in runs]
+    dearest = max(cost / step for cost, step in zip(known, steps, strict=True))
+    return bool(max(known) - min(known) <= max(dearest, EQUAL_COST * max(known)))
+
+
+def crossing(run: Run, target: float, axis: str) -> float | None:
+    """Return the amount of `axis` at which the held-out loss first fell to `target`.
+
+    See `place_of_loss`.
+    """
+    return place_of_loss(((row[axis], row["loss"]) for row in run.evaluations), target)
+
+
+def place_of_loss(curve: Iterable[tuple[float, float]], target: float) -> float | None:
+    """Return the place at which the loss of a curve of (place, loss) first fell to `target`.
+
+    It is interpolated linearly between the first point at or below the target and the one before;
+    if there is none, or it diverged, the former itself counts: an upper bound. None if no point is
+    at or below the target.
+    """
+    before: tuple[float, float] | None = None
+    for place, loss in curve:
+        if loss <= target:
+            if before is None or not math.isfinite(before[1]):
+                return float(place)
+            earlier, higher = before
+            return float(earlier + (higher - target) / (higher - loss) * (place - earlier))
+        before = place, loss
+    return None
+
+
+def is_below_from_the_start(run: Run, target: float) -> bool:
+    """Return whether `crossing` is an upper bound: no finite loss above the target comes before."""
+    losses = [row["loss"] for row in run.evaluations]
+    place = next((n for n, loss in enumerate(losses) if loss <= target), None)
+    return place is not None and (
+        losses[place] < target and (place == 0 or not math.isfinite(losses[place - 1]))
+    )
+
+
+def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:
+    """Return the settings that are not equal in all arms, with the value in each arm."""
+    every = {name: None for arm in arms for name in arm.compared_settings}  # in reading order
+    values = {name: [arm.compared_settings.get(name) for arm in arms] for name in every}
+    return {name: found for name, found in values.items() if any(v != found[0] for v in found)}
+
+
+def entropy_of(arms: Sequence[Arm]) -> float | None:
+    """Return the unigram entropy of the held-out predictions in nats; None: none is recorded.
+
+    All runs of a comparison predict the same held-out words, so one run that recorded it suffices.
+    Frequencies come from the training text: where texts differ, the lowest entropy counts, below
+    which an arm is behind the plateau of any of them. Replaced-token detection has none: of its
+    loss, a predicted word is a small part.
+    """
+    arms = [arm for arm in arms if arm.compared_settings["objective"] != REPLACED_TOKEN_DETECTION]
+    found = {launch.get("frequency_entropy") for arm in arms for launch in arm.launches}
+    return min((entropy for entropy in found if entropy is not None), default=None)
+
+
+def is_near_plateau(loss: float, entropy: float | None) -> bool:
+    """Return whether a held-out loss is less than `TARGET_MARGIN` below a known entropy."""
+    return entropy is not None and loss > entropy - TARGET_MARGIN
+
+
+def automatic_target(arms: Sequence[Arm], entropy: float | None) -> float:
+    """Return a held-out loss behind the plateau that most arms reach, or else the baseline's.
+
+    It is the highest final loss of the arms that end behind the plateau, if these are two at
+    least; otherwise the final loss of the baseline, or where it diverged, the highest of the arms
+    that did not. Over seeds the median counts, of an even
+    number the higher one in the middle: at least half of the runs reach it, and so does their
+    median.
+
+    Raises:
+        ConfigError: most runs of every arm diverged.
+    """
+    ends = [statistics.median_high(arm.values(lambda run: run.final_loss)) for arm in arms]
+    behind = [end for end in ends if entropy is not None and not is_near_plateau(end, entropy)]
+    if len(behind) > 1:
+        return max(behind)
+    finite = [end for end in ends if math.isfinite(end)]
+    if not finite:
+        raise ConfigError("most runs of every arm diverged; give a --target in nats")
+    return ends[0] if math.isfinite(ends[0]) else max(finite)

@@ -1,0 +1,84 @@
+"""The data of a run: used as they are, or built first."""
+
+import sys
+from collections.abc import Sequence
+
+from data_prep.sources.source import CorpusError
+from data_prep.sources.spec import open_source
+from pretrain.config.settings import RunSettings
+from pretrain.data.shards import open_data, shards_folder
+from pretrain.train.launching.child import Child, run_child, trainer_words
+
+
+class BuildFailed(SystemExit):
+    """A build ended with an error, which it has printed; not because it was asked to stop."""
+
+
+def must_build(settings: RunSettings) -> bool:
+    """Return whether the shards of a run are to be built from its text."""
+    return settings.data.shards is None and not shards_folder(settings).exists()
+
+
+def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | None) -> None:
+    """Describe the shards of a run; build them first, in a new process, if they are not there.
+
+    The memory of a build in this process would be reported as that of the run.
+
+    Args:
+        settings: of the run.
+        words: of `tupelo prepare`, for these settings.
+        ranks: processes that will train here: what they cannot execute is refused before a build.
+            None: not known.
+
+    Raises:
+        ConfigError: the shards do not fit the settings, or those that are named do not exist.
+        ShardError: they are damaged.
+        SystemExit: the build was stopped, or has failed (`BuildFailed`).
+    """
+    if not must_build(settings):
+        print(describe_data(settings), flush=True)
+        return
+    for_run = [] if ranks is None else ["--ranks", str(ranks)]
+    ended = run_child(Child(trainer_words("prepare", *words, *for_run)))
+    if ended.stopped:
+        print("stopped; the same command continues from here", file=sys.stderr)
+        sys.exit(ended.status or 1)
+    if ended.status:
+        raise BuildFailed(ended.status)
+
+
+def describe_data(settings: RunSettings) -> str:
+    """Return what the shards of a run hold, and notes on a small tokenizer and on changed text.
+
+    Raises:
+        ConfigError: there are none, or they do not fit the settings.
+        ShardError: they are damaged.
+    """
+    folder, manifest = shards_folder(settings), open_data(settings).manifest
+    counts = manifest.splits
+    described = ", ".join(f"{split} {counts[split].rows:,} sequences" for split in counts)
+    text = f"shards in {folder}: {described} of {settings.data.sequence_length} tokens"
+    notes = []
+    entries, rows = manifest.tokenizer.vocabulary_size, settings.model.vocabulary_size
+    if entries < rows / 2:
+        notes.append(
+            f"note: the tokenizer in {folder} has {entries} entries, but model.vocabulary_size="
+            f"{rows}: most of the embeddings are never used; make them equal"
+        )
+    now = manifest.source if settings.data.shards is not None else _text_now(settings)
+    if now not in (None, manifest.source):
+        notes.append(
+            f"note: the text has changed since {folder} was built (then {manifest.source}; now "
+            f"{now}); remove that folder to build it again"
+        )
+    return "\n".join([*notes, text])
+
+
+def _text_now(settings: RunSettings) -> str:
+    """Describe the text as it is now."""
+    try:
+        # Files that a build may have skipped are no reason to refuse them.
+        sources = [open_source(name, damaged_files="skip") for name in settings.data.corpus]
+        return "; ".join(source.description for source in sources)
+    except CorpusError:
+        return "nowhere: it is gone"

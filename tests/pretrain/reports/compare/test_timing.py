@@ -1,0 +1,109 @@
+"""When seconds of runs are compared, and that they are shown nowhere when they are not."""
+
+import json
+import re
+
+import pytest
+
+from pretrain.reports.compare.caveats import speed_spread, weighted_by_seconds
+from pretrain.reports.compare.convergence import compare
+from pretrain.reports.compare.runs import read_run
+from pretrain.reports.compare.tables import report_of
+from tests.pretrain.commands.test_compare import runs, write, write_run
+
+OTHER = ("--model.norm", "post", "--name", "other")
+
+
+@pytest.fixture
+def baseline(tmp_path):
+    return write_run(tmp_path / "baseline", "--name", "baseline", waits=0.01, hosts=1)
+
+
+def test_time_of_runs_on_one_quiet_machine_is_compared_everywhere(baseline, tmp_path):
+    other = write_run(tmp_path / "other", *OTHER, speed=50.0, waits=0.02)
+    comparison = compare(runs(baseline, other))
+    assert comparison.reasons_against_seconds == []
+    text, page = report_of(comparison).as_text(80), write(comparison, tmp_path / "report")
+    for shown in (text, page):
+        assert "200%" in shown and "1 min 42 s" in shown
+    assert (tmp_path / "report" / "held_out_loss_over_training_seconds.png").is_file()
+
+
+def test_precisions_that_were_chosen_and_what_was_not_recorded_are_no_difference(
+    baseline, tmp_path
+):
+    chosen = ("--engine.ds_config", "zero0_fp32")
+    other = write_run(tmp_path / "other", *OTHER, *chosen, precision="float32")
+    old = write_run(tmp_path / "old", *OTHER)
+    launch = json.loads((old / "launches.jsonl").read_text())
+    for name in ("manifest", "threads", "variables", "precision"):
+        del launch[name]
+    (old / "launches.jsonl").write_text(json.dumps(launch) + "\n")
+    assert compare(runs(baseline, other)).reasons_against_seconds == []
+    assert not any("different launches" in note for note in compare(runs(baseline, old)).notes)
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        {"threads": 2},
+        {"precision": "float32"},
+        {"hosts": 2},
+    ],
+)
+def test_time_that_cannot_be_compared_is_no_axis_and_the_first_note_says_why(
+    baseline, tmp_path, doubt
+):
+    other = write_run(tmp_path / "other", *OTHER, **{"speed": 50.0, "final_rate": 1e-3, **doubt})
+    comparison = compare(runs(baseline, other))
+    assert comparison.notes[0].startswith("seconds not comparable: ")
+    assert list(comparison.axes) == ["step", "tokens", "flops"]
+    assert comparison.speed_up(comparison.arms[1], "training_seconds") is None
+    assert comparison.speed_up(comparison.arms[1], "step") == 1
+    shown = report_of(comparison).as_text(80).partition("note: ")[0]
+    assert "time to" not in shown and not re.search(r"\d (s|min)\b", shown)
+
+
+def test_seeds_of_an_arm_at_different_speeds_were_not_alone(baseline, tmp_path):
+    seeds = [
+        write_run(tmp_path / f"s{seed}", *OTHER, "--seed", str(seed), speed=speed)
+        for seed, speed in enumerate((100.0, 125.0))
+    ]
+    (reason,) = compare(runs(baseline, *seeds)).reasons_against_seconds
+    assert reason == "1 arm of unequal speeds (22%)"  # 25 / 112.5
+
+
+def test_layer_drop_makes_tokens_cheaper_and_not_the_machine_unsteady(tmp_path):
+    folder = write_run(tmp_path / "run", losses=(7.0, 6.0, 5.0, 4.0, 3.0))
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    seconds = flops = 0.0
+    for line, cost in zip(lines, (1.0, 0.9, 0.7, 0.6, 0.5), strict=True):
+        seconds, flops = seconds + 10 * cost, flops + 1e9 * cost
+        line.update(training_seconds=seconds, flops=flops, tokens_per_second=256 / cost)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert speed_spread(read_run(folder)) == pytest.approx(0)
+
+
+def test_losses_after_equal_hours_are_not_compared_where_seconds_are_not(tmp_path):
+    hours = ("--hours", "2")
+    one = write_run(tmp_path / "one", *hours)
+    same = write_run(tmp_path / "same", *OTHER, *hours, losses=(7.0, 6.0, 5.0, 4.5, 3.5))
+    other = write_run(tmp_path / "other", *OTHER, *hours, losses=(7.0, 6.0, 3.0), threads=2)
+    assert "-0.500" in report_of(compare(runs(one, same))).as_text(200)
+    assert "-1.000" not in report_of(compare(runs(one, other))).as_text(200)
+
+
+def test_jitter_of_short_lines_is_not_a_change_of_speed_and_a_loaded_half_is(tmp_path):
+    losses = [8.0 - number / 10 for number in range(64)]
+    jitter = write_run(tmp_path / "jitter", losses=losses, speeds=(80.0, 120.0))
+    assert speed_spread(read_run(jitter)) == pytest.approx(0)
+    half = write_run(tmp_path / "half", losses=losses, speeds=(100.0,) * 32 + (50.0,) * 32)
+    assert speed_spread(read_run(half)) == pytest.approx((100 - 50) / 75)
+
+
+def test_a_share_of_waiting_is_weighted_by_the_seconds_of_its_line(tmp_path):
+    folder = write_run(tmp_path / "run", losses=(7.0, 6.0), speeds=(100.0, 300.0))
+    run = read_run(folder)
+    for line, share in zip(run.metrics, (0.4, 0.0), strict=True):
+        line["processor_wait_share"] = share
+    assert weighted_by_seconds(run, "processor_wait_share") == pytest.approx(0.4 * 3 / 4)
