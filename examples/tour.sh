@@ -66,7 +66,7 @@ pretrain() {
   run tupelo train tiny_cpu --corpus my_texts "${SMALL[@]}" --name first
   run tupelo train runs/first --resume
   run tupelo train tiny_cpu --data.shards data/both "${SMALL[@]}" --name both
-  run tupelo sweep tiny_cpu small_bert.toml --seeds 2 --name arms --corpus my_texts "${SMALL[@]}"
+  run tupelo sweep tiny_cpu small_bert.toml --name arms --corpus my_texts "${SMALL[@]}"
 }
 
 look_at_runs() {

@@ -27,7 +27,7 @@ ABOUT_THE_DISK = re.compile("no space left|file too large", re.IGNORECASE)
     mostly_slow(
         [
             *((Variant(1), 0), (Variant(0), 2), (Variant(2), 0), (Variant(3), 2)),
-            *((Variant(1, 2), 0), (Variant(3, 2), 0), (Variant(2, 3), 0)),
+            *((Variant(1, 2), 0), (Variant(3, 2), 0)),
         ],
         "further stages, loader workers, ranks",
     ),
@@ -74,8 +74,8 @@ def of_end(lines):
     mostly_slow(
         [
             (of_save, Variant(1), 2),
-            *((of_save, Variant(1), 99), (of_beginning, Variant(1), 12)),
-            *((of_end, Variant(1), 12), (of_save, Variant(3, 2), 8)),
+            *((of_save, Variant(1), 99), (of_beginning, Variant(1), 6)),
+            *((of_end, Variant(1), 6), (of_save, Variant(3, 2), 3)),
         ],
         "every call of a save, and some of each part of a run",
     ),
@@ -253,7 +253,6 @@ def test_while_a_rank_is_stopped_the_other_waits_and_prints_its_stacks(new_run):
         [
             [(1, 1), (1, 2)],
             [(0, 1), (3, 2), (1, 1)],
-            [(3, 3), (2, 2), (0, 1)],
             [(2, 2), (3, 3), (3, 1)],
         ],
         "further journeys",
