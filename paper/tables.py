@@ -205,7 +205,7 @@ def _in_words(question: Question) -> str:
 
 def _answer(pair: PairedMean | None, p_value: float) -> str:
     if pair is None or p_value >= 1 - CONFIDENCE:
-        return "cannot tell"
+        return "not significant"
     return "lower" if pair.mean < 0 else "higher"
 
 
