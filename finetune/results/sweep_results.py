@@ -71,18 +71,17 @@ def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
     return SweepResults(list(trials.values()), list(sweeps.values()), majority)
 
 
-def read_group(sweep: Path, group: Path) -> list[EndedTrial]:
+def read_group(group: Path, record: SweepRecord | None) -> list[EndedTrial]:
     """Return the trials of one model on one task that are over.
 
     Args:
-        sweep: the folder of the sweep.
-        group: that of the model on the task, within it.
+        group: the folder of the model on the task.
+        record: of the sweep.
 
     Raises:
-        ConfigError: grid.json or one of the results is damaged.
+        ConfigError: one of the results is damaged.
     """
-    record = read_sweep_record(sweep)
-    places = [file.parent for file in sorted((sweep / group).glob(RESULTS_OF_CELL))]
+    places = [file.parent for file in sorted(group.glob(RESULTS_OF_CELL))]
     return [
         _ended(place, result, record, record.metrics if record else {})
         for place in places

@@ -179,7 +179,7 @@ def chosen_trials(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
     record = read_sweep_record(folder)
     rule, chosen = default_rule(record.tasks if record else ()), []
     for group, trial in {trial.group: trial for trial in trials}.items():
-        ended = read_group(folder, group)
+        ended = read_group(folder / group, record)
         found = chosen_trial(ended, rule) if ended else None
         if found is not None:
             rate, seed = found.result.learning_rate, found.result.seed

@@ -145,8 +145,6 @@ def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan], records: Path | 
 
     def train(groups: Sequence[Sequence[SweepRun]]) -> None:
         runs = _by_seed(groups)
-        if records is not None:
-            bring(records, folder, runs)
         for run in runs:
             if run.has_begun:
                 run.refuse_other_settings()
@@ -165,6 +163,8 @@ def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan], records: Path | 
         arms, notes = choose(sweep, by_point)
         print("\n".join(notes), "\n")
         by_arm = sweep.runs(folder, arms)
+        if records is not None:
+            bring(records, folder, _by_seed(by_arm))
     train(by_arm)
     return notes
 
@@ -206,7 +206,8 @@ def _folder(arguments: argparse.Namespace) -> Path:
 def _refuse_others(folder: Path, runs: Sequence[SweepRun], trials: Sequence[SweepRun]) -> None:
     """Refuse a folder with runs of another sweep, as where arms or seeds are forgotten."""
     begun = [file.parent for file in sorted(folder.glob(f"*/{RUN_FILE}"))]
-    others = [place for place in begun if place not in [run.folder for run in runs]]
+    asked = {run.folder for run in runs}
+    others = [place for place in begun if place not in asked]
     if not trials:
         others += [file.parent for file in sorted(folder.glob(f"{TRIALS}/*/{RUN_FILE}"))]
     if others:
