@@ -40,7 +40,7 @@ from pretrain.distributed.ranks import Ranks, start_ranks, stop_ranks
 from pretrain.engine.engine import StepResult
 from pretrain.engine.launch import build_engine, checked_ds_config
 from pretrain.engine.random_batches import RandomBatches
-from pretrain.schedules.layer_drop import BranchScale, SequenceDraw
+from pretrain.model.branch_scale import BranchScale, SequenceDraw
 from pretrain.schedules.step_plan import Schedule
 from pretrain.train.recording.progress import Progress
 from pretrain.train.recording.provenance import environment

@@ -31,9 +31,8 @@ LEVELS = {
     ],
     "pretrain": [
         {"config"},
-        {"schedules", "distributed", "reports"},
-        {"model", "checkpoint"},
-        {"data"},
+        {"model", "distributed", "reports"},
+        {"schedules", "data", "checkpoint"},
         {"engine", "convert"},
         {"analysis", "train"},
         {"sweeps"},

@@ -25,7 +25,6 @@ from data_prep.shards.format import ShardSet, SplitSequences
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import HELD_OUT_SEED, masking_of, num_held_out_sequences
 from pretrain.distributed.signals import end_only_with_parent, signals_blocked
-from pretrain.schedules.step_plan import finished_before
 
 # Separates the order of the samples from every other use of the seed.
 ORDER_STREAM = 0x6F72646572
@@ -157,14 +156,6 @@ def sequences_of_samples(
         (epoch, epoch_order(num_sequences, seed, epoch)[places[epochs == epoch]])
         for epoch in numpy.unique(epochs).tolist()
     ]
-
-
-def sequences_of_step(step: int, shards: ShardSet, settings: RunSettings) -> list[int]:
-    """Return the numbers, in the training split, of the sequences of a step, of all ranks."""
-    size = settings.batch.global_sequences
-    samples = numpy.arange(finished_before(step) * size, step * size)
-    found = sequences_of_samples(samples, shards.manifest.splits["train"].rows, settings.seed)
-    return [number for _, numbers in found for number in numbers.tolist()]
 
 
 @lru_cache(maxsize=2)

@@ -36,9 +36,9 @@ from pretrain.engine.optimizer_state import (
 )
 from pretrain.engine.optimizers import checked_optimizer
 from pretrain.engine.stale_gradients import StaleGradients
+from pretrain.model.branch_scale import BranchScale
 from pretrain.model.objectives.held_out import Evaluation, HeldOutSums
 from pretrain.model.objectives.objective import Objective
-from pretrain.schedules.layer_drop import BranchScale
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from pretrain.config.settings.section import is_changed
 from pretrain.model.attention import BlockSettings, at_positions
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, terms_of_pass
 from pretrain.model.blocks import Block, WideLayerNorm
+from pretrain.model.branch_scale import SEQUENCE_GROUPS, BranchScale, SequenceDraw
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
 from pretrain.model.position_tables import BUCKETS
 from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
 from pretrain.model.sequence_windows import positions_in_turn, turned
-from pretrain.schedules.layer_drop import SEQUENCE_GROUPS, BranchScale, SequenceDraw
 
 # torch counts the graphs of all compiled blocks of a process together, and a further one than this
 # ends the run. A run needs 4: for training and for evaluation, one for the last block that runs and

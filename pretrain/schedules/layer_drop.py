@@ -17,74 +17,25 @@ and Adam's momentum and the weight decay still act on it (plain PyTorch would no
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy
 
 from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import LayerDropSettings, RunSettings
+from pretrain.model.branch_scale import BranchScale, SequenceDraw
 
 # Default gamma x steps. The paper's rule: theta is within 1 % of theta_bar after 5 % of the steps.
 GAMMA_TIMES_STEPS = 100
 # In reverse the savings end with the decay: this one lasts the whole run, and ends within 1 %.
 REVERSE_GAMMA_TIMES_STEPS = 5
 
-# Of the schedule "stages": the first and the last.
-ALWAYS_KEPT = 2
+ALWAYS_KEPT = 2  # blocks of the schedule "stages": the first and the last
 
 # Separates drop masks from every other use of the seed.
 DROP_MASK_STREAM = 0x6C61796572
 
-# Where blocks are compiled, each number of sequences on which one runs is a graph: larger
-# micro-batches are divided into as many groups at most.
-SEQUENCE_GROUPS = 32
-
 KeepRatio = Callable[[float, float, LayerDropSettings], float]
-
-
-@dataclass(frozen=True)
-class SequenceDraw:
-    """The sequences of a micro-batch on which a block runs: a window of their circle.
-
-    Their order is random, so a window is as good as any other set. All ranks run each block on
-    equally many sequences, at least one: shapes and FLOPs do not depend on the draw, and no
-    gradient is missing.
-
-    Attributes:
-        share: of the sequences, in (0, 1], before rounding.
-        share_before: sum of the shares of the blocks before.
-        place: where the window begins, in [0, 1).
-        rescales: whether branches are multiplied by sequences / kept sequences.
-    """
-
-    share: float
-    share_before: float
-    place: float
-    rescales: bool
-
-    def window(self, sequences: int) -> tuple[int, int]:
-        """Return the first sequence of the window, and the number of sequences in it.
-
-        Sums over the blocks are rounded, not each block, so that the number of sequences on which
-        blocks run is right within a group of them.
-        """
-        first = int(self.place * sequences)
-        if self.share == 1:
-            return first, sequences
-        group = math.ceil(sequences / SEQUENCE_GROUPS)
-        ends = (self.share_before, self.share_before + self.share)
-        # Equal numbers that were summed in another order must be rounded alike.
-        before, until = (math.floor(end * sequences / group + 0.5 + 1e-9) for end in ends)
-        return first, min(sequences, max(1, group * (until - before)))
-
-    def scale(self, sequences: int) -> float:
-        """Return by how much the branches of the sequences in the window are multiplied."""
-        return sequences / self.window(sequences)[1] if self.rescales else 1.0
-
-
-# Of a block in a micro-batch: 0 skips it, another number scales its branches.
-BranchScale = float | SequenceDraw
 
 
 def _left(

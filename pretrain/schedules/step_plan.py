@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from pretrain.config.batch import micro_batches_per_step
 from pretrain.config.settings import RunSettings
+from pretrain.model.branch_scale import BranchScale
 from pretrain.schedules.horizon import Horizon
-from pretrain.schedules.layer_drop import BranchScale, scales_of_step, theta_at
+from pretrain.schedules.layer_drop import scales_of_step, theta_at
 from pretrain.schedules.learning_rate import learning_rate_at
 
 Batch = TypeVar("Batch")

@@ -19,12 +19,12 @@ from pretrain.config.settings import (
     ElectraSettings,
     ModelSettings,
 )
+from pretrain.model.branch_scale import BranchScale
 from pretrain.model.encoder import BlockStack, Encoder, build_shared_positions, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import DiscriminatorHead, MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Network, Objective, Part
 from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
-from pretrain.schedules.layer_drop import BranchScale
 
 # Of the losses, as in the paper.
 GENERATOR_WEIGHT, DISCRIMINATOR_WEIGHT = 1.0, 50.0

@@ -16,10 +16,11 @@ from pretrain.data.batches import predictions_per_batch
 from pretrain.distributed.hardware import PeakFlops
 from pretrain.distributed.step_timer import PHASES
 from pretrain.engine.engine import StepResult
+from pretrain.model.branch_scale import SequenceDraw
 from pretrain.model.cost import training_cost
 from pretrain.model.objectives.held_out import Evaluation
 from pretrain.schedules.horizon import ScheduleSegment
-from pretrain.schedules.layer_drop import SequenceDraw, kept_shares
+from pretrain.schedules.layer_drop import kept_shares
 from pretrain.schedules.run_thetas import thetas_of_run
 from pretrain.schedules.step_plan import Schedule, StepPlan
 from pretrain.train.stability.detector import WatchState

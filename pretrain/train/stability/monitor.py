@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
+import numpy
 from tqdm import tqdm
 
 from data_prep.files.atomic import append_whole, remove_cut_line
@@ -23,10 +24,11 @@ from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.config.settings import RunSettings
-from pretrain.data.batches import sequences_of_step
+from pretrain.data.batches import sequences_of_samples
 from pretrain.distributed.ranks import on_first_rank
 from pretrain.engine.engine import Engine
 from pretrain.reports.compare.run_files import DECISIONS
+from pretrain.schedules.step_plan import finished_before
 from pretrain.train.stability.detector import Anomaly, AnomalyDetector, StepNumbers, WatchState
 from pretrain.train.stability.history import StepHistory
 
@@ -134,8 +136,10 @@ class StabilityMonitor:
 
     def _record(self, anomaly: Anomaly, action: str, steps: range, fix: str) -> None:
         """Write a line of decisions.jsonl and a message, which is the error that stops a run."""
-        found = [sequences_of_step(step, self.shards, self.settings) for step in steps]
-        sequences = [number for numbers in found for number in numbers]
+        size, split = self.settings.batch.global_sequences, self.shards.manifest.splits["train"]
+        first, end = (size * finished_before(step) for step in (steps.start, steps.stop))
+        found = sequences_of_samples(numpy.arange(first, end), split.rows, self.settings.seed)
+        sequences = [number for _, numbers in found for number in numbers.tolist()]
         line = {"at": time.strftime("%FT%T%z"), "action": action, **vars(anomaly)}
         file = self.run_folder / DECISIONS
         try:

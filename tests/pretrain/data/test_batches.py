@@ -19,7 +19,6 @@ from pretrain.data.batches import (
     TrainingBatches,
     batches_from,
     epoch_order,
-    sequences_of_step,
 )
 from pretrain.data.shards import (
     HELD_OUT_SEED,
@@ -67,14 +66,6 @@ def test_the_order_of_the_samples_does_not_depend_on_the_number_of_ranks(opened,
     one = rows_read(opened, settings(shards), 12, 1, range(10))
     assert rows_read(opened, settings(shards), 4, 3, range(10)) == one
     assert rows_read(opened, settings(shards), 1, 2, range(60)) == one
-
-
-@pytest.mark.parametrize("step", [1, 80])
-def test_the_sequences_of_a_step_are_those_that_its_ranks_read(opened, shards, step):
-    chosen = settings(shards)
-    indices = range(2 * (step - 1), 2 * step)  # 2 ranks x 2 micro-batches of 2
-    assert chosen.batch.global_sequences == 8
-    assert sequences_of_step(step, opened, chosen) == rows_read(opened, chosen, 2, 2, indices)
 
 
 def test_flat_positions_point_at_the_masked_tokens(opened, shards):

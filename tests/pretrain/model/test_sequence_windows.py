@@ -6,9 +6,10 @@ import torch
 
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import LayerDropSettings
+from pretrain.model.branch_scale import SequenceDraw
 from pretrain.model.execution_plan import PLAIN
 from pretrain.model.objectives.catalog import build_objective
-from pretrain.schedules.layer_drop import SequenceDraw, keep_probabilities, kept_shares
+from pretrain.schedules.layer_drop import keep_probabilities, kept_shares
 
 ROWS, LENGTH, PREDICTIONS, LAYERS = 7, 12, 3, 4
 DRAWS = [

@@ -9,9 +9,10 @@ from data_prep.shards.format import open_shards
 from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.recipe import load_settings
-from pretrain.data.batches import Place, TrainingBatches, sequences_of_step
+from pretrain.data.batches import Place, TrainingBatches
 from tests.forked_command import run_module
 from tests.pretrain.conftest import lines
+from tests.pretrain.data.test_batches import rows_read
 from tests.selection import mostly_slow
 
 from .trouble_case import REWINDS, SCENARIOS, words
@@ -80,7 +81,8 @@ def test_trouble_before_the_first_checkpoint_goes_back_to_the_beginning(runs):
 
 def test_a_stopped_run_names_its_sequences_and_leaves_them_out_when_resumed(runs, shards):
     stopped, resumed = found(runs, "stop")
-    sequences = sequences_of_step(13, open_shards(shards), load_settings("tiny_cpu", words(shards)))
+    settings = load_settings("tiny_cpu", words(shards))
+    sequences = rows_read(open_shards(shards), settings, 2, 1, range(4 * 12, 4 * 13))
     assert stopped["ended"] == (
         "step 13: the loss of 4 micro-batches was not finite; sequences: "
         f"{', '.join(map(str, sequences))}; to train without these sequences: tupelo train "
