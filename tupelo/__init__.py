@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tupelo.plain_training import step_plans as step_plans
     from tupelo.plain_training import training_batches as training_batches
     from tupelo.runs import compare as compare
-    from tupelo.runs import curves as curves
 
 __version__ = "0.2.0"
 
@@ -30,7 +29,6 @@ MODULES = {
     "attach_positions": "tupelo.attached_positions",
     "build": "tupelo.plain_training",
     "compare": "tupelo.runs",
-    "curves": "tupelo.runs",
     "held_out_loss": "tupelo.plain_training",
     "load": "tupelo.loaded_encoder",
     "settings": "tupelo.plain_training",

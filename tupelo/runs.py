@@ -1,49 +1,11 @@
-"""The curves of a run as tables of pandas, and the comparison of runs."""
+"""The comparison of runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from data_prep.files.extras import require
-from pretrain.config.errors import ConfigError
-from pretrain.reports.compare.run_files import Evaluation, Metrics, read_checked_lines
-from pretrain.train.recording.metric_files import flat_numbers
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pandas
-
     from pretrain.reports.compare.convergence import Comparison
-
-
-class Curves(NamedTuple):
-    """The tables of a run: one row per line, the step as index."""
-
-    metrics: "pandas.DataFrame"  # of training, see `log_every_steps`
-    evaluations: "pandas.DataFrame"  # of the held-out rows, see `evaluation.every_steps`
-
-
-def curves(run: str | Path) -> Curves:
-    """Read the curves of a run, also of one that is training or has diverged.
-
-    The columns are the numbers of metrics.jsonl and evals.jsonl: losses in nats, `tokens` and
-    `flops` since the start of the run, `training_seconds` without evaluation and checkpoints,
-    `theta`. A list or a table gets a column per entry: "keep_rates/layer_01",
-    "time_shares/forward".
-
-    Args:
-        run: a run folder.
-
-    Raises:
-        ConfigError: it is none, or a line is damaged.
-        MissingPackage: pandas is not installed.
-    """
-    folder = Path(run)
-    if not (folder / "run.json").is_file():
-        raise ConfigError(f"{folder} is not a run folder: it has no run.json")
-    return Curves(
-        _table(read_checked_lines(folder / "metrics.jsonl", Metrics)),
-        _table(read_checked_lines(folder / "evals.jsonl", Evaluation)),
-    )
 
 
 def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Comparison":
@@ -70,11 +32,3 @@ def compare(runs: Sequence[str | Path], *, target: str | float = "auto") -> "Com
 
     folders = [runs] if isinstance(runs, str | Path) else runs
     return compare_runs([read_run(Path(folder)) for folder in folders], str(target))
-
-
-def _table(lines: list[dict[str, Any]]) -> "pandas.DataFrame":
-    require("pandas", by="curves")
-    import pandas
-
-    table = pandas.DataFrame([flat_numbers(line) for line in lines])
-    return table.set_index("step") if lines else table

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from data_prep.files.errors import UserError
-from data_prep.files.quoting import plain
+from data_prep.files.quoting import plain, quoted
+from data_prep.files.whole_file import content_of
 from data_prep.shards.manifest import SpecialToken, TokenizerRecord, sha256_of
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
 
 SpecialNames = dict[SpecialToken, str]
-LARGEST_VOCABULARY = 1 << 32
+LARGEST_ID = 1 << 26  # the library needs memory for every number below the largest id
 
 # BERT and ELECTRA; RoBERTa and XLM-R; ESM.
 _KNOWN_NAMES: dict[SpecialToken, tuple[str, ...]] = {
@@ -71,12 +72,21 @@ def read_tokenizer(file: Path) -> Tokenizer:
     """Read a tokenizer.json.
 
     Raises:
-        TokenizerError: It is not one.
+        TokenizerError: It is not one, has an id that is too large, or its model lacks the token
+            that it gives to what it does not know.
     """
     try:
-        return Tokenizer.from_file(str(file))
+        tokenizer = Tokenizer.from_buffer(content_of(file))
+    except OSError as error:
+        raise TokenizerError(f"{file} cannot be read: {error.strerror}") from None
     except Exception as error:  # the library raises no narrower class
         raise TokenizerError(f"{file}: not a tokenizer.json ({plain(str(error))})") from error
+    if (size := vocabulary_size(tokenizer)) > LARGEST_ID:
+        raise TokenizerError(f"{file}: has ids up to {size - 1:,}, more than {LARGEST_ID:,}")
+    unknown = getattr(tokenizer.model, "unk_token", None)  # not of Unigram
+    if unknown and tokenizer.model.token_to_id(unknown) is None:
+        raise TokenizerError(f"{file}: unk_token is {quoted(unknown)}, which has no id; add it")
+    return tokenizer
 
 
 def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:
@@ -166,13 +176,12 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
     """Return the highest id + 1, unused ids included.
 
     Raises:
-        TokenizerError: There are no entries, or more than 2^32.
+        TokenizerError: There are no entries.
     """
     ids = tokenizer.get_vocab(with_added_tokens=True).values()
-    size = max(ids, default=-1) + 1
-    if not 0 < size <= LARGEST_VOCABULARY:
-        raise TokenizerError(f"the tokenizer has ids up to {size - 1:,}; they must fit 32 bits")
-    return size
+    if not ids:
+        raise TokenizerError("the tokenizer has no entries")
+    return max(ids) + 1
 
 
 def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:

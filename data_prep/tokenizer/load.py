@@ -7,6 +7,7 @@ from tokenizers import Tokenizer, models, normalizers
 
 from data_prep.files.hub import connect_to_hub
 from data_prep.files.strict_json import JsonError, json_in
+from data_prep.files.whole_file import content_of
 from data_prep.shards.manifest import TOKENIZER_FILE, SpecialToken
 from data_prep.tokenizer.describe import CLS, UNK, SpecialNames, TokenizerError, read_tokenizer
 from data_prep.tokenizer.train import bert_tokenizer
@@ -63,9 +64,11 @@ def special_names_beside(place: str) -> SpecialNames:
 def _from_vocabulary(file: Path) -> Tokenizer:
     """Return BERT's tokenizer around a vocab.txt, with what the configuration beside it says."""
     try:
-        entries = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        entries = content_of(file).decode().rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{file}: not valid UTF-8 ({error.reason}); {CHOICES}") from error
+    except OSError as error:
+        raise TokenizerError(f"{file} cannot be read: {error.strerror}; {CHOICES}") from None
     vocabulary = {entry: number for number, entry in enumerate(entries)}
     if len(vocabulary) < len(entries) or not {UNK, CLS} <= vocabulary.keys():
         raise TokenizerError(
@@ -111,8 +114,8 @@ def _json_in(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        content = json_in(file.read_bytes())
-    except JsonError as error:
+        content = json_in(content_of(file))
+    except (JsonError, OSError) as error:
         raise TokenizerError(f"{file}: not valid JSON ({error}); repair or remove it") from error
     if not isinstance(content, dict):
         raise TokenizerError(f"{file}: not a JSON object; repair or remove it")

@@ -7,22 +7,28 @@ trials need --predict-test.
 """
 
 import argparse
+import zipfile
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, FiniteFloat, TypeAdapter
 
+from data_prep.files.atomic import save_text
 from finetune.report.score_table import ScoreTable, score_table
-from finetune.report.scores import chosen_trial, rate_scores
-from finetune.report.submission import Prediction, write_submission
-from finetune.results.result import predictions_file
+from finetune.report.scores import chosen_trial
+from finetune.results.result import predictions_file, read_json
 from finetune.results.sweep_record import TableRow
 from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.catalog import SUITES
-from finetune.tasks.task import Task
+from finetune.tasks.task import Task, TaskError
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.reports.report_folder import ReportFolder
-from pretrain.reports.table import Table
-from pretrain.reports.terminal import terminal_width
+
+
+class Prediction(BaseModel):
+    """The prediction of a trial for one example of a test set."""
+
+    identity: str
+    prediction: int | FiniteFloat  # index of a label, or a value
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Write the files, and print their trials and the missing files.
+    """Write the files, and print the trial of each of them and the missing ones.
 
     Raises:
         ConfigError: there are several models, none of their trials predicted a test set, or the
@@ -55,34 +61,34 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.checkpoint == "all":
         raise ConfigError("--checkpoint all: a submission is of one; give newest, or a step")
     results, suite = read_sweep_results(arguments.folders), SUITES[arguments.suite]
+    assert suite.submission is not None
     table = score_table(results, next(iter(suite.averages)), arguments.checkpoint)
     row = _named_row(table, arguments.model)
-    label, left_out = table.label(row), list[str]()
-    rows, predictions = list[dict[str, str]](), dict[tuple[str, str], list[Prediction]]()
+    contents, places, missing = dict[str, str](), dict[str, Path](), list[str]()
     for task in suite.tasks.values():
         trials = [t for t in results.trials if (t.row, t.result.task) == (row, task.name)]
         trial = chosen_trial(trials, table.rule) if trials else None
-        reason = "the median seed diverged, or every seed failed" if trials and not trial else ""
-        found = {} if trial is None else _predictions(trial.folder, task)
-        if trial is not None and not found:
-            reason = f"{trial.folder} holds no predictions; repeat the sweep with --predict-test"
-        if reason:
-            left_out.append(f"{task.name}: {reason}")
-        elif trial is not None:
-            predictions |= found
-            score = rate_scores(0.0, [trial], 1, table.rule).scores()[0]
-            named = {"rate": f"{trial.result.learning_rate:g}", "seed": str(trial.result.seed)}
-            rows.append({label: task.name, **named, "score": f"{100 * score:.1f}"})
-    if not predictions:
-        reasons = "; ".join(left_out) or f"no task is of {suite.name}"
-        raise ConfigError(f"no trial of {label} has predictions: {reasons}")
-    with ReportFolder(arguments.to, f"a submission of {label}", "--to").writing() as place:
-        missing = write_submission(suite, predictions, place)
-    print(Table("Submitted trials", rows).as_text(terminal_width()))
+        for split in task.test:
+            name = f"{task.title(split)}.tsv"
+            if trial is None or not (file := predictions_file(trial.folder, split)).is_file():
+                missing.append(name)
+                continue
+            contents[name] = suite.submission(task, _in_order(file, task))
+            places[name] = trial.folder
+    needed = f"{suite.name} also needs {', '.join(missing)}: of trials with --predict-test"
+    label = table.label(row)
+    if not contents:
+        raise ConfigError(f"no chosen trial of {label} has predictions; {needed}")
+    folder = ReportFolder(arguments.to, f"a submission of {label}", "--to")
+    with folder.writing() as place, zipfile.ZipFile(place / "submission.zip", "w") as archive:
+        for name, content in contents.items():
+            save_text(place / name, content)
+            # Without its time: equal files make equal archives.
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    for name, folder in places.items():
+        print(f"{name}: {folder}")
     if missing:
-        left_out.append(f"the server of {suite.name} also needs {', '.join(missing)}")
-    for line in left_out:
-        print(f"note: {line}")
+        print(f"note: the server of {needed}")
     print(f"submission: {arguments.to / 'submission.zip'}")
 
 
@@ -103,19 +109,16 @@ def _named_row(table: ScoreTable, name: str | None) -> TableRow:
     return pretrained[0]
 
 
-def _predictions(trial: Path, task: Task) -> dict[tuple[str, str], list[Prediction]]:
-    """Return what a trial has predicted, by task and split."""
-    predictions = {}
-    for split in task.test:
-        file = predictions_file(trial, split)
-        if not file.is_file():
-            continue
-        try:
-            found = TypeAdapter(list[Prediction]).validate_json(file.read_bytes(), strict=True)
-        except ValidationError:
-            found = []
-        are_labels = all(one.prediction in range(len(task.labels)) for one in found)
-        if not found or not (are_labels or task.kind == "regression"):
-            raise ConfigError(f"{file} is damaged; remove {trial} to repeat that trial")
-        predictions[task.name, split] = found
-    return predictions
+def _in_order(file: Path, task: Task) -> list[tuple[int, int | float]]:
+    """Return pairs of index and prediction, in the order of the indices."""
+    fix = f"remove {file.parent} to repeat that trial"
+    found = read_json(file, TypeAdapter(list[Prediction]), fix)
+    if task.labels and not all(one.prediction in range(len(task.labels)) for one in found):
+        raise ConfigError(f"{file} is damaged: {task.name} has other labels; {fix}")
+    rows = {int(one.identity): one.prediction for one in found if one.identity.isdecimal()}
+    if len(rows) < len(found):
+        raise TaskError(
+            f"{file}: an index of an example is no whole number, or occurs twice; fix the file of "
+            "the test set"
+        )
+    return sorted(rows.items())

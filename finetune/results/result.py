@@ -24,6 +24,7 @@ from pydantic import (
 from data_prep.files.atomic import save_text
 from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
+from data_prep.files.whole_file import content_of
 from pretrain.config.errors import ConfigError
 
 RESULT_FILE = "result.json"
@@ -88,10 +89,10 @@ def read_json(file: Path, kind: TypeAdapter[Content], fix: str) -> Content:
         ConfigError: it is damaged; names the first error and the fix.
     """
     try:
-        content = file.read_bytes()
+        content = content_of(file)
         json_in(content)
         return kind.validate_json(content, strict=True)
-    except JsonError as error:
+    except (JsonError, OSError) as error:
         reason = f"its text: {error}"
     except ValidationError as error:
         first = error.errors()[0]

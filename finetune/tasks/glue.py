@@ -7,7 +7,7 @@ Understanding", ICLR 2019.
 import math
 from collections.abc import Sequence
 
-from finetune.tasks.suite import AverageRule, SubmissionFormat, Suite, by_name
+from finetune.tasks.suite import AverageRule, Suite, by_name
 from finetune.tasks.task import Task
 
 SENTENCES = ("sentence1", "sentence2")
@@ -16,21 +16,14 @@ ENTAILMENT = ("entailment", "not_entailment")
 
 
 def _submission(task: Task, rows: Sequence[tuple[int, int | float]]) -> str:
-    """Return a file of https://gluebenchmark.com/submit: index<TAB>prediction, labels as words.
+    """Return a file of https://gluebenchmark.com/submit: index<TAB>prediction, labels as words."""
 
-    Raises:
-        ValueError: a prediction is not finite.
-    """
-    lines = [f"{index}\t{_word(task, prediction)}\n" for index, prediction in rows]
-    return "".join(["index\tprediction\n", *lines])
+    def word(found: int | float) -> str:
+        if task.labels:
+            return task.labels[int(found)]
+        return f"{min(max(0.0, found), task.highest or math.inf):.3f}"
 
-
-def _word(task: Task, prediction: int | float) -> str:
-    if task.kind == "classification":
-        return task.labels[int(prediction)]
-    if not math.isfinite(prediction):
-        raise ValueError(f"{task.name}: the prediction {prediction} is not finite")
-    return f"{min(max(0.0, prediction), task.highest or math.inf):.3f}"
+    return "".join(["index\tprediction\n", *(f"{index}\t{word(one)}\n" for index, one in rows)])
 
 
 # Labels are in the order of the Hub's numbers. The first metric is the one in TUPE's Table 2.
@@ -98,5 +91,5 @@ GLUE = Suite(
         ),
     },
     hub="nyu-mll/glue",
-    submission=SubmissionFormat(".tsv", _submission),
+    submission=_submission,
 )

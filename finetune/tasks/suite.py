@@ -23,19 +23,6 @@ class AverageRule:
 
 
 @dataclass(frozen=True)
-class SubmissionFormat:
-    """The files that a suite's server accepts: one for each test split."""
-
-    suffix: str  # file names are `Task.title` and this
-    # Task, and pairs (index of an example, prediction) in ascending order -> content of the file.
-    content: Callable[[Task, Sequence[tuple[int, int | float]]], str]
-
-    def file_name(self, task: Task, split: str) -> str:
-        """Return the name of the file with the predictions of a test split."""
-        return task.title(split) + self.suffix
-
-
-@dataclass(frozen=True)
 class Suite:
     """Everything about a suite but the metrics, which suites share."""
 
@@ -44,7 +31,9 @@ class Suite:
     # By the name that --average has for it, different in every suite; the first is the default.
     averages: Mapping[str, AverageRule] = field(hash=False)
     hub: str = ""  # data set on the Hugging Face Hub; empty: the suite is not there
-    submission: SubmissionFormat | None = None  # None: it has no server
+    # Task, and pairs (index of an example, prediction) in ascending order -> content of the file
+    # of a test split that the server accepts; None: it has no server.
+    submission: Callable[[Task, Sequence[tuple[int, int | float]]], str] | None = None
 
     def named(self, name: str) -> Task:
         """Return the task with this name, ignoring case and hyphens.

@@ -4,7 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.files.strict_json import JsonError, json_in
+from data_prep.files.whole_file import MOST_BYTES, content_of
 from pretrain.config.errors import ConfigError
+
+MOST_BYTES_OF_LINES = 1 << 32  # a line for each of a million steps takes one of them
 
 
 def read_json_object(file: Path, *, fix: str = "") -> dict[str, Any]:
@@ -34,13 +37,13 @@ def read_json_lines(file: Path, *, fix: str = "") -> list[dict[str, Any]]:
     """
     if not file.is_file():
         return []
-    lines = _content(file).split(b"\n")[:-1]
+    lines = _content(file, most=MOST_BYTES_OF_LINES).split(b"\n")[:-1]
     return [_object(line, f"line {number} of {file}", fix) for number, line in enumerate(lines, 1)]
 
 
-def _content(file: Path) -> bytes:
+def _content(file: Path, *, most: int = MOST_BYTES) -> bytes:
     try:
-        return file.read_bytes()
+        return content_of(file, most=most)
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
 

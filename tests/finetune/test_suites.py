@@ -53,8 +53,8 @@ def test_another_suite_is_swept_averaged_and_submitted(toy, run, tmp_path, capfd
 
     main(["submission", str(tmp_path / "sweep"), "--suite", "toy", "--to", str(tmp_path / "sent")])
     assert "also needs" not in capfd.readouterr().out
-    assert (tmp_path / "sent/Vowel.txt").read_text().count(": ") == 2
-    assert (tmp_path / "sent/Count.txt").read_text().startswith("7: ")
+    assert (tmp_path / "sent/Vowel.tsv").read_text().count(": ") == 2
+    assert (tmp_path / "sent/Count.tsv").read_text().startswith("7: ")
 
 
 def test_the_average_of_a_table_is_that_of_its_suite_or_the_one_asked_for(toy, tmp_path):

@@ -1,6 +1,6 @@
 """A suite of two tasks: all that is written to add one."""
 
-from finetune.tasks.suite import AverageRule, SubmissionFormat, Suite, by_name
+from finetune.tasks.suite import AverageRule, Suite, by_name
 from finetune.tasks.task import Task
 from tests.finetune.small_glue import write_rows
 
@@ -36,7 +36,7 @@ TOY = Suite(
         "toy": AverageRule("as Toy counts it", tuple(TASKS), "mean", "task"),
         "toy-sets": AverageRule("each set alone", tuple(TASKS), "first", "development set"),
     },
-    submission=SubmissionFormat(".txt", submission),
+    submission=submission,
 )
 
 

@@ -190,3 +190,20 @@ def test_a_name_that_needs_the_network_fails_fast_and_clearly(monkeypatch):
     for name in ("nobody/knows-this", "nobody/knows-this-v1.5", "not a name"):
         with pytest.raises(TokenizerError, match=f"{name}: no such file, and the Hugging Face Hub"):
             load_tokenizer(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda model: model["vocab"].update(far=1 << 31), "has ids up to 2,147,483,648, more"),
+        (lambda model: model.update(unk_token="[NONE]"), "unk_token is '.NONE.', which has no id"),
+    ],
+)
+def test_a_tokenizer_that_would_fill_the_memory_or_fail_at_a_word_is_refused(
+    tmp_path, change, message
+):
+    content = json.loads(bert().backend_tokenizer.to_str())
+    change(content["model"])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match=message):
+        load_tokenizer(str(tmp_path))
