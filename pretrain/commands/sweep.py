@@ -41,10 +41,9 @@ from pretrain.distributed.processes import is_launched
 from pretrain.reports.compare.run_files import diverged_at_once
 from pretrain.sweeps.folder import REPORT, TRIALS, locked
 from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepRun
-from pretrain.sweeps.records import bring, keep
 from pretrain.sweeps.training import describe_sweep, describe_time, train_runs
 from pretrain.sweeps.tuning import choose, points_tried
-from pretrain.train.launching.child import Child, run_child, trainer_words
+from pretrain.train.launching.child import run_child
 from pretrain.train.launching.given_words import given_words
 from pretrain.train.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches
 from pretrain.train.launching.preparation import prepare_data
@@ -68,13 +67,6 @@ def add_arguments(parser: CommandParser) -> None:
         "--budget",
         metavar="UNIT[=AMOUNT]",
         help="give all arms equal steps, tokens, flops or hours: AMOUNT, or those of the baseline",
-    )
-    parser.add_argument(
-        "--records",
-        type=Path,
-        metavar="FOLDER",
-        help="keep 10 to 100 kB of each finished run there, enough for a comparison; the same "
-        "command on another machine skips these runs",
     )
     parser.add_argument(
         "--at-once",
@@ -110,9 +102,6 @@ def main(arguments: argparse.Namespace) -> None:
     trials = _by_seed([one.trials for tried in by_point for one in tried])
     runs = _by_seed(sweep.runs(folder))
     _refuse_others(folder, runs, trials)
-    if arguments.dry_run:
-        _describe([*[tried[0].trials[0] for tried in by_point], *runs[: len(sweep.arms)]])
-        return
     plans = plan_launches(
         arguments.gpus,
         arguments.hostfile,
@@ -120,14 +109,16 @@ def main(arguments: argparse.Namespace) -> None:
         at_once=arguments.at_once,
         ranks={run.ranks for run in (*trials, *runs) if run.ranks is not None},
     )
+    if arguments.dry_run:
+        first = [*[tried[0].trials[0] for tried in by_point], *runs[: len(sweep.arms)]]
+        _describe(first, plans[0])
+        return
     again = shell_command("sweep", *given_words(arguments))
     with locked(folder):
-        if arguments.records is not None:
-            bring(arguments.records, folder, trials or runs)
         print(describe_sweep(sweep, runs, trials, at_once=len(plans)))
         print(f"stop with Ctrl-C, continue with: {again}\n", flush=True)
         try:
-            notes = _train(sweep, folder, plans, arguments.records)
+            notes = _train(sweep, folder, plans)
         except SystemExit:
             print(f"Stopped. Continue with: {again}", file=sys.stderr)
             raise
@@ -135,27 +126,22 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"curves: {curves_command(folder)}\nagain: {again}")
 
 
-def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan], records: Path | None) -> list[str]:
+def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan]) -> list[str]:
     """Tune and train; return notes on tuning."""
     by_point, by_arm = points_tried(sweep, folder), sweep.runs(folder)
-
-    def record(*finished: SweepRun) -> None:
-        if records is not None:
-            keep(records, folder, finished)
 
     def train(groups: Sequence[Sequence[SweepRun]]) -> None:
         runs = _by_seed(groups)
         for run in runs:
             if run.has_begun:
                 run.refuse_other_settings()
-        record(*runs)
         if not all(run.is_finished for run in runs):
             first = sweep.arms[0]  # all arms share the shards
             words = [first.recipe, *first.words]
             prepare_data(first.settings, words, ranks=plans[0].ranks_here)
         if not sweep.is_smoke_test and not all(run.is_finished for run in runs):
             print(describe_time(runs, plans), "\n", flush=True)
-        train_runs(runs, plans, record)
+        train_runs(runs, plans)
 
     notes: list[str] = []
     if by_point:
@@ -163,8 +149,6 @@ def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan], records: Path | 
         arms, notes = choose(sweep, by_point)
         print("\n".join(notes), "\n")
         by_arm = sweep.runs(folder, arms)
-        if records is not None:
-            bring(records, folder, _by_seed(by_arm))
     train(by_arm)
     return notes
 
@@ -217,8 +201,8 @@ def _refuse_others(folder: Path, runs: Sequence[SweepRun], trials: Sequence[Swee
         )
 
 
-def _describe(runs: list[SweepRun]) -> None:
-    """Make the dry run of each run that is not finished.
+def _describe(runs: list[SweepRun], plan: LaunchPlan) -> None:
+    """Make the dry run of each run that is not finished, on the GPUs that it would have.
 
     Raises:
         SystemExit: one failed, and all were tried; or a signal asked to stop.
@@ -228,7 +212,7 @@ def _describe(runs: list[SweepRun]) -> None:
         if run.is_finished:
             print(f"{run.folder.name}: finished before")
             continue
-        ended = run_child(Child(trainer_words(*run.words, "--dry-run")))
+        ended = run_child(plan.child([*run.words, "--dry-run"]))
         if ended.stopped:
             sys.exit(ended.status)
         status = max(status, ended.status)

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from pretrain.reports.report import Picture
+from pretrain.reports.table import printable
 
 # Okabe and Ito's colours, distinguishable with any colour vision.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -79,8 +80,7 @@ def as_written(text: str) -> str:
 
     $ begins a formula, a leading _ hides a label, and XML has no control characters.
     """
-    printable = "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
-    return (" " if text.startswith("_") else "") + printable.replace("$", r"\$")
+    return (" " if text.startswith("_") else "") + printable(text).replace("$", r"\$")
 
 
 def save_picture(figure: Figure, title: str, place: Path) -> Picture:

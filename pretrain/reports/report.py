@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jinja2
 
 from data_prep.files.atomic import save_text
-from pretrain.reports.table import Table, as_csv
+from pretrain.reports.table import MARKDOWN, Table, as_csv, on_one_line, printable
 from pretrain.reports.terminal import paragraph
 
 
@@ -40,7 +40,8 @@ class Report:
         """Return the report for a terminal of `width` letters."""
         lead, remark = (paragraph(text, width) for text in (self.lead, self.table.remark))
         notes = [paragraph(note, width, first="note: ", rest="      ") for note in self.notes]
-        return "\n".join(filter(None, [lead, self.table.as_text(width), remark, *notes]))
+        text = "\n".join(filter(None, [lead, self.table.as_text(width), remark, *notes]))
+        return printable(text)
 
     def write(
         self,
@@ -60,9 +61,10 @@ class Report:
             method: how the numbers were obtained.
             provenance: what they were obtained from, lines of small print.
         """
-        remark = f"\n{self.table.remark}\n" if self.table.remark else ""
-        notes = "".join(f"* {note}\n" for note in self.notes)
-        save_text(folder / "table.md", self.table.as_markdown() + remark + (notes and f"\n{notes}"))
+        below = [self.table.remark, *(f"- {note}" for note in self.notes)]
+        below = [on_one_line(line).translate(MARKDOWN) for line in filter(None, below)]
+        markdown = self.table.as_markdown() + "".join(f"\n{line}\n" for line in below)
+        save_text(folder / "table.md", printable(markdown))
         save_text(folder / "table.csv", as_csv(self.numbers))
         save_text(folder / "table.tex", self.table.as_latex(self.notes))
         environment = jinja2.Environment(
@@ -80,7 +82,7 @@ class Report:
             method=method,
             provenance=provenance,
         )
-        save_text(folder / "index.html", page)
+        save_text(folder / "index.html", printable(page))
 
 
 def _address(svg: str) -> str:

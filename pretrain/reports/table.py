@@ -3,7 +3,7 @@
 import csv
 import io
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,11 @@ TEX = str.maketrans(
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
+        "[": "{[}",  # after the \\ of a row it would be a distance
         **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     }
 )
+MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|<*`~["})
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Table:
                 used = sum(wide for _, wide, _ in keys)
             parts[-1].append(column)
             used += column[1]
-        return "\n\n".join(
+        text = "\n\n".join(
             tabulate(
                 list(zip(*(cells for cells, _, _ in part), strict=True)),
                 tablefmt="plain",  # others make a column wider than its header
@@ -81,27 +83,28 @@ class Table:
             )
             for part in parts
         )
+        return printable(text)
 
     def as_markdown(self) -> str:
         """Return the table as Markdown."""
-        cells = [[name.replace("|", r"\|") for name in self.columns]]
+        cells = [[on_one_line(name).translate(MARKDOWN) for name in self.columns]]
         cells += [["---", *["---:"] * (len(self.columns) - 1)]]
-        cells += self._in_one_line(lambda text: text.replace("|", r"\|"), "**{}**", " - ")
-        return "\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n"
+        cells += self._in_one_line(MARKDOWN, "**{}**", " - ")
+        return printable("\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n")
 
     def as_latex(self, notes: Sequence[str]) -> str:
         """Return a table environment for the package booktabs; notes are comments."""
-        rows = self._in_one_line(lambda text: text.translate(TEX), r"\textbf{{{}}}", "--")
-        return "\n".join(
+        rows = self._in_one_line(TEX, r"\textbf{{{}}}", "--")
+        text = "\n".join(
             [
                 r"% \usepackage{booktabs}",
-                *(f"% {' '.join(note.split())}" for note in notes),
+                *(f"% {on_one_line(note)}" for note in notes),
                 r"\begin{table}",
                 r"\centering",
-                rf"\caption{{{self.remark.translate(TEX)}}}",
+                rf"\caption{{{on_one_line(self.remark).translate(TEX)}}}",
                 rf"\begin{{tabular}}{{l{'r' * (len(self.columns) - 1)}}}",
                 r"\toprule",
-                " & ".join(name.translate(TEX) for name in self.columns) + r" \\",
+                " & ".join(on_one_line(name).translate(TEX) for name in self.columns) + r" \\",
                 r"\midrule",
                 *(" & ".join(row) + r" \\" for row in rows),
                 r"\bottomrule",
@@ -110,14 +113,15 @@ class Table:
                 "",
             ]
         )
+        return printable(text)
 
-    def _in_one_line(self, write: Callable[[str], str], bold: str, dash: str) -> list[list[str]]:
+    def _in_one_line(self, escapes: dict[int, str], bold: str, dash: str) -> list[list[str]]:
         """Return the cells with what is below a value in brackets, and ranges with this dash."""
         rows = []
         for number, row in enumerate(self.rows):
             cells = []
             for name, cell in row.items():
-                value, *below = write(cell).split("\n")
+                value, *below = cell.translate(escapes).split("\n")
                 value = bold.format(value) if (number, name) in self.best else value
                 inside = "; ".join(below).replace(" - ", dash)
                 cells.append(value + (f" ({inside})" if inside else ""))
@@ -132,7 +136,17 @@ def as_csv(records: Sequence[Mapping[str, Any]]) -> str:
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
-    return stream.getvalue()
+    return printable(stream.getvalue())
+
+
+def printable(text: str) -> str:
+    """Return text without control characters, such as ESC or a change of direction."""
+    return "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
+
+
+def on_one_line(text: str) -> str:
+    """Return a name or a sentence without line breaks."""
+    return " ".join(text.split())
 
 
 def _lines(cell: str) -> list[str]:

@@ -109,22 +109,12 @@ class SweepRun:
             if name.startswith(names) and _bare(found.get(name, value)) != _bare(value):
                 raise ConfigError(
                     f"{self.folder} was begun with {name}={quoted(found[name])}, and its sweep now "
-                    f"asks for {quoted(value)}: restore that, or give the sweep another folder "
-                    "(--name, --records)"
+                    f"asks for {quoted(value)}: restore that, or give the sweep another --name"
                 )
 
 
-def place_of(folder: Path, arm: str, seed: int) -> Path:
-    """Return the folder of a run of an arm; older versions gave an only seed no number."""
-    plain = folder / arm
-    is_plain = (plain / RUN_FILE).is_file()
-    if is_plain and read_json_object(plain / RUN_FILE).get("seed") == seed:
-        return plain
-    return folder / f"{arm}-seed{seed}"
-
-
 def _bare(value: Any) -> Any:
-    """Return a value without the folders of files, as a record on another machine has it."""
+    """Return a value without the folders of files, which are others on another machine."""
     if isinstance(value, list):
         return [_bare(part) for part in value]
     return re.sub(r"[^:]*/", "", value) if isinstance(value, str) else value
@@ -186,7 +176,7 @@ class Sweep:
             arms: those of the sweep, if tuning has changed them.
         """
         return [
-            [SweepRun(arm, seed, place_of(folder, arm.name, seed)) for seed in self.seeds_of(arm)]
+            [SweepRun(arm, seed, folder / f"{arm.name}-seed{seed}") for seed in self.seeds_of(arm)]
             for arm in arms or self.arms
         ]
 

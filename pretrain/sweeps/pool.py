@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from tqdm import tqdm
 
 from data_prep.files.errors import UserError
+from data_prep.files.quoting import on_one_line
 from data_prep.files.workers import begin_worker
 from pretrain.reports.words import amount
 from pretrain.train.launching.child import Children, Job
@@ -91,7 +92,8 @@ def numbered(names: Sequence[str]) -> Callable[[str, str], None]:
     numbers = {name: number for number, name in enumerate(names, 1)}
 
     def say(name: str, text: str) -> None:
-        tqdm.write(f"[{numbers[name]}/{len(names)}] {name}: {text}")  # above a bar, if there is one
+        line = on_one_line(f"[{numbers[name]}/{len(names)}] {name}: {text}")
+        tqdm.write(line)  # above a bar, if there is one
         sys.stdout.flush()
 
     return say

@@ -3,7 +3,7 @@
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tabulate import tabulate
@@ -87,11 +87,7 @@ def _seconds_per_step(arm: SweepArm, plan: LaunchPlan, place: Path) -> float:
         return float(found[1])
 
 
-def train_runs(
-    runs: Sequence[SweepRun],
-    plans: Sequence[LaunchPlan],
-    on_finished: Callable[[SweepRun], None],
-) -> None:
+def train_runs(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> None:
     """Train the runs that are not finished, each in new processes.
 
     One plan: a run writes to this terminal. Several: each writes to a file of its own.
@@ -99,11 +95,9 @@ def train_runs(
     Args:
         runs: in the order in which they are started.
         plans: how a run is started; a run holds one until it ends.
-        on_finished: called with a run that has finished.
 
     Raises:
         SystemExit: a run failed, and the others have ended; or a signal asked to stop.
-        ConfigError: from `on_finished`.
     """
     lines = numbered([run.folder.name for run in runs])
     failed: list[int] = []  # statuses
@@ -121,12 +115,10 @@ def train_runs(
         if len(plans) > 1 and not isinstance(status, OSError):
             output = f"; {last_line(output_file(run))} ({output_file(run)})"
         if end is not None:
-            on_finished(run)
             say(run, f"finished, held-out loss {end.held_out_loss:.4f}")
         elif stopped:
             say(run, f"asked to stop{output}")
         elif was_stopped_by_anomaly(run.folder):
-            on_finished(run)
             say(run, "diverged, and the others go on")
         else:
             # The deepspeed launcher reports success when its workers are killed by a signal.

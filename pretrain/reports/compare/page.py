@@ -1,6 +1,5 @@
 """The report of a comparison: figures, one self-contained page, the table as files."""
 
-import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -115,15 +114,9 @@ def _draw_curves(axes: Axes, comparison: Comparison, axis: str) -> None:
 
 
 def _draw_arm(axes: Axes, arms: list[Arm], number: int, axis: str) -> float:
-    """Draw a bold line, the median of the runs, over thin ones; return the lowest median.
-
-    NaN, which has no order, counts as infinite.
-    """
-    runs, style = arms[number].runs, line_style(number)
-    lines = [
-        [(row[axis], math.inf if math.isnan(row["loss"]) else row["loss"]) for row in one]
-        for one in (run.evaluations for run in runs)
-    ]
+    """Draw a bold line, the median of the runs, over thin ones; return the lowest median."""
+    style = line_style(number)
+    lines = [[(row[axis], row["loss"]) for row in run.evaluations] for run in arms[number].runs]
     if len(lines) > 1:
         for line in lines:
             axes.plot(*zip(*line, strict=True), color=style["color"], linewidth=0.5, alpha=0.5)

@@ -56,9 +56,9 @@ class Pair:
     @property
     def paired_difference_at_end(self) -> Interval | None:
         """Return the loss at the end less that of `against` by seed; None: seeds are not paired."""
-        ends = [(_end(run), _end(other)) for run, other in self.by_seed]
         # Infinity less infinity, two runs that diverged, is NaN: not known.
-        return median_interval([ours - others for ours, others in ends]) if ends else None
+        ends = [run.final_loss - other.final_loss for run, other in self.by_seed]
+        return median_interval(ends) if ends else None
 
     @property
     def difference_at_end(self) -> float | None:
@@ -121,10 +121,6 @@ def median_interval(values: Sequence[float]) -> Interval:
         n,
         float(1 - 2 * binom.cdf(rank - 1, n, 0.5)),
     )
-
-
-def _end(run: Run) -> float:
-    return math.inf if math.isnan(run.final_loss) else run.final_loss
 
 
 def _ratio(ours: float | None, others: float | None) -> float:

@@ -1,14 +1,14 @@
-"""The fields of a run folder that a comparison reads, and the check of every line.
+"""The fields of a run folder that a comparison reads: a model for each file.
 
-Other fields are ignored: versions differ in what they write. A field that is read has the right
-type and range, or the file is refused by name: a run folder may come from another machine.
+Versions differ in what they write. A field that is read has the right type and range, or the file
+is refused by name: a run folder may come from another machine.
 """
 
 import math
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
@@ -20,13 +20,15 @@ LEAVE_OUT = "leave this run out"
 DECISIONS = "trouble/decisions.jsonl"
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Speed = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Sums and products of amounts stay finite.
+Amount = Annotated[float, Field(ge=0, le=1e30)]
+Speed = Annotated[float, Field(ge=1e-30, le=1e30)]
+Loss = Annotated[float, AfterValidator(lambda loss: loss if abs(loss) < 1e30 else math.inf)]
 Word = Annotated[str, Field(max_length=10_000)]
 
 
 class _Line(BaseModel):
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="allow")
 
 
 class _Totals(_Line):
@@ -39,15 +41,16 @@ class _Totals(_Line):
 class Evaluation(_Totals):
     """A line of evals.jsonl."""
 
-    loss: float  # NaN or infinity: diverged
+    loss: Loss  # infinity: diverged, NaN too
     training_seconds: Speed
+    step: Annotated[int, Field(ge=1, lt=1 << 63)]
     tokens: Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
 class Metrics(_Totals):
     """A line of metrics.jsonl; fields with a default are missing in older versions."""
 
-    loss: float
+    loss: Loss
     learning_rate: Amount
     theta: Amount
     keep_rates: list[Amount]
@@ -55,11 +58,11 @@ class Metrics(_Totals):
     model_flops_utilisation: Amount = 0.0
     peak_memory_bytes: Count = 0
     processor_wait_share: Amount | None = None
-    time_shares: dict[Word, Annotated[float, Field(allow_inf_nan=False)]] = {}
+    time_shares: dict[Word, Annotated[float, Field(ge=-1e30, le=1e30)]] = {}
 
 
 class Launch(_Line):
-    """A line of launches.jsonl."""
+    """A line of launches.jsonl; fields with a default are missing in older versions."""
 
     at: Word
     commit: Word
@@ -71,6 +74,14 @@ class Launch(_Line):
     world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
     frequency_entropy: Amount | None = None
     changed_settings: dict[Word, Annotated[list[Any], Field(min_length=2, max_length=2)]] = {}
+    uncommitted: str = ""
+    hosts: Count | None = None
+    threads: Count | None = None
+    precision: Word | None = None
+    zero_stage: Count | None = None
+    manifest: Word | None = None
+    tokenizer: Word | None = None
+    variables: dict[Word, Word] = {}
 
 
 class Result(_Line):
@@ -86,13 +97,24 @@ class _LayerDrop(_Line):
     schedule: Word
 
 
+class _Data(_Line):
+    corpus: list[Word] = []
+
+
+class _Engine(_Line):
+    ds_config: Word | None = None
+
+
 class Settings(_Line):
-    """The part of run.json that a comparison reads, in every version."""
+    """The settings in run.json that a comparison computes with; others are shown as they are."""
 
     name: Annotated[str, Field(min_length=1, max_length=10_000)]
-    seed: int
+    seed: Count
     hours: Speed | None = None
+    objective: Word = ""
     layer_drop: _LayerDrop
+    data: _Data = _Data()
+    engine: _Engine = _Engine()
 
 
 def was_stopped_by_anomaly(folder: Path) -> bool:
@@ -135,7 +157,7 @@ def read_checked_lines(file: Path, kind: type[BaseModel]) -> list[dict[str, Any]
 
 def _checked(content: dict[str, Any], kind: type[BaseModel], place: str) -> dict[str, Any]:
     try:
-        kind.model_validate(content)
+        return kind.model_validate(content).model_dump(exclude_unset=True)
     except ValidationError as error:
         first = error.errors()[0]
         where, message = plain(".".join(map(str, first["loc"]))), first["msg"]
@@ -143,4 +165,3 @@ def _checked(content: dict[str, Any], kind: type[BaseModel], place: str) -> dict
         raise ConfigError(
             f"{place} is damaged: {where}{found}: {message[0].lower()}{message[1:]}; {LEAVE_OUT}"
         ) from None
-    return content

@@ -77,14 +77,14 @@ class Arm:
     runs: list[Run]
 
     def median(self, value: Callable[[Run], float | None]) -> float | None:
-        """Return the median over the runs; None ("never") and NaN count as infinity."""
+        """Return the median over the runs; None ("never") counts as infinity."""
         median = statistics.median(self.values(value))
         return median if math.isfinite(median) else None
 
     def values(self, value: Callable[[Run], float | None]) -> list[float]:
-        """Return the value of each run; None and NaN are infinity."""
+        """Return the value of each run; None is infinity."""
         found = [value(run) for run in self.runs]
-        return [math.inf if one is None or math.isnan(one) else one for one in found]
+        return [math.inf if one is None else one for one in found]
 
     @property
     def launches(self) -> list[dict[str, Any]]:

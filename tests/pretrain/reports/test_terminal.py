@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pretrain.reports.table import Table
+from pretrain.reports.table import Table, as_csv
 from pretrain.reports.terminal import WIDEST, terminal_width
 from pretrain.reports.words import counted, listed
 
@@ -50,6 +50,18 @@ def test_parts_repeat_all_columns_that_name_a_row():
         ["model", "steps", *"abc"], [["m", "10", *["50.0 - 60.0"] * 3]], keys=2
     ).as_text(32)
     assert [lines[2].split()[:2] for lines in parts_of(text)] == [["m", "10"]] * 3
+
+
+def test_a_name_that_is_shown_forges_nothing():
+    """Neither lines, markup and lengths of a document, nor the colours of a terminal."""
+    name = "\x1b[2Ja\u202eb|<b>\r[50cm] $x_1$"
+    table = table_of(["arm", name], [[name, "7"], ["x\ny", "8"]])
+    first, _, *rows = table.as_markdown().splitlines()
+    assert first == r"| arm | ?\[2Ja?b\|\<b> \[50cm] $x_1$ |" and rows[1] == "| x (y) | 8 |"
+    latex = table.as_latex(["a\n\\input{x}"])
+    assert r"?{[}2Ja?b|<b>?{[}50cm] \$x\_1\$ & 7 \\" in latex.splitlines()
+    assert r"% a \input{x}" in latex.splitlines()
+    assert not {"\x1b", "\u202e", "\r"} & {*latex, *table.as_text(80), *as_csv(table.rows)}
 
 
 def test_the_width_is_that_of_the_terminal_within_bounds(monkeypatch):

@@ -1,4 +1,4 @@
-"""Sweeps whose trainer is a stub, and one real one that is killed and resumed."""
+"""Sweeps whose trainer is a stub."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import re
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pretrain.__main__ import main
@@ -122,7 +123,7 @@ def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkey
     [
         (
             {"steps": 9},
-            "begun with steps=9, and its sweep now asks for 7: restore that, or .*s.$",
+            "begun with steps=9, and its sweep now asks for 7: restore that, or .*--name$",
         ),
         ({"steps": 7, "engine": {"attention": "eager"}, "name": "y", "seed": 0}, None),
         ({"layer_drop": {"schedule": "constant"}}, "with layer_drop.schedule='constant'"),
@@ -169,15 +170,24 @@ def test_a_folder_with_runs_of_another_sweep_is_refused(here, run):
         run("bert_a", "tupe_r", "--name", "y")
 
 
-def test_a_run_of_an_older_version_has_no_seed_in_its_name_and_stays_where_it_is(here, run):
-    Path("runs/x/bert_a").mkdir(parents=True)
-    Path("runs/x/bert_a/run.json").write_text('{"seed": 0}')
-    run("bert_a", "--name", "x", "--seeds", "2")
-    folders = ["runs/x/bert_a", "runs/x/bert_a-seed1"]
-    assert [call[1:] for call in trained(here)] == [
-        (folders[0], "0", True),
-        (folders[1], "1", False),
-    ]
+def test_a_dry_run_has_the_gpus_of_a_run(here, run):
+    here.gpus(4)
+    run("bert_a", "bert_r", "--name", "x", "--dry-run")
+    parts = ["localhost:0,1", "localhost:0,1"]
+    assert [call.split()[2] for call in here.calls("deepspeed ", " --dry-run")] == parts
+    with pytest.raises(ConfigError, match="--gpus 5: there are 4"):
+        run("bert_a", "--name", "y", "--gpus", "5", "--dry-run")
+
+
+def test_a_killed_sweep_repeats_no_run_that_is_finished(here, shards):
+    words = ["sweep", "bert_a", "tupe_r", "--name", "x", "--data.shards", str(shards), *SIZES]
+    process = here.start_waiting(*words, STUB_WAITS="runs/x/tupe_r-seed0")
+    for killed in (process, *psutil.Process(process.pid).children()):
+        killed.kill()
+    process.communicate(timeout=60)
+    here.log.unlink()
+    main(words)
+    assert [folder for _, folder, *_ in trained(here)] == ["runs/x/tupe_r-seed0"]
 
 
 def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, capsys, monkeypatch):
