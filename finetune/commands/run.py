@@ -10,6 +10,7 @@ rates or seeds.
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -167,6 +168,10 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
         recorded=before.models if before else (),
     )
     data = {task.name: task.load() for task in tasks}
+    tasks = [
+        replace(task, digests=(found.labelled_digest, found.test_digests))
+        for task, found in zip(tasks, data.values(), strict=True)
+    ]
     for name, found in data.items():
         if name in protocol.both_orders and len(found.train[0].texts) != 2:
             raise ConfigError(

@@ -12,7 +12,7 @@ from finetune.results.sweep_record import ModelRef
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
-from finetune.tasks.task import Task, TaskData
+from finetune.tasks.task import Task, TaskData, TaskError
 from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.convert.pretrained import (
@@ -31,6 +31,8 @@ class TaskRef:
     task: Task | OwnTask
     place: str = ""  # of the suite's files; unused by the user's own task
     suite: Suite | None = field(default=None, hash=False)  # None: the user's own task
+    # Of the labelled examples and of each test split at the start of the sweep; None: before it.
+    digests: tuple[str, dict[str, str]] | None = field(default=None, hash=False)
 
     @property
     def name(self) -> str:
@@ -42,12 +44,21 @@ class TaskRef:
 
         Raises:
             ConfigError: there is no such folder.
-            TaskError: a file is missing or damaged.
+            TaskError: a file is missing or damaged, or has other examples than at the start.
         """
         if isinstance(self.task, OwnTask):
-            return read_own(self.task)
-        assert self.suite is not None
-        return read_task(self.suite, self.task, self.place)
+            data = read_own(self.task)
+        else:
+            assert self.suite is not None
+            data = read_task(self.suite, self.task, self.place)
+        labelled, test = self.digests or (data.labelled_digest, {})
+        # A test split more is one of the Hub that could not be read at the start.
+        if data.labelled_digest != labelled or not test.items() <= data.test_digests.items():
+            raise TaskError(
+                f"the examples of {self.name} have changed since this sweep was started; "
+                "restore the files, or choose another folder (--to FOLDER)"
+            )
+        return data
 
 
 def load_model(model: ModelRef) -> Pretrained:

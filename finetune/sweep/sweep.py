@@ -14,29 +14,23 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 from data_prep.files.program import curves_command, shell_command
-from data_prep.files.progress_bar import Bar, progress_bar
+from data_prep.files.progress_bar import progress_bar
+from data_prep.files.quoting import on_one_line
 from data_prep.files.workers import cpu_count, threads_each
 from finetune.models.kept_model import MODEL_FOLDER, has_model, remove_model
 from finetune.protocol import Protocol
 from finetune.report.page import print_table
 from finetune.report.score_table import default_rule
 from finetune.report.scores import chosen_trial
-from finetune.results.result import Scores, TrialResult, predictions_file, read_result, save_result
+from finetune.results.result import Scores, predictions_file, read_result, save_result
 from finetune.results.sweep_record import Keep, ModelRef, read_sweep_record
 from finetune.results.sweep_results import read_group
 from finetune.sweep.references import TaskRef
-from finetune.sweep.trial import (
-    Context,
-    MeasuredStep,
-    Message,
-    Trial,
-    TrialRunner,
-    result_of,
-)
+from finetune.sweep.trial import Context, Message, Trial, TrialRunner, result_of
 from finetune.tasks.task import TaskData
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 from pretrain.reports.words import counted
-from pretrain.sweeps.pool import Worker, duration, numbered, run_units
+from pretrain.sweeps.pool import Worker, numbered, run_units
 
 
 def trials_of(
@@ -197,21 +191,19 @@ def remove_others(folder: Path, trials: Sequence[Trial]) -> None:
 
 
 class TrialsRunning:
-    """Trials of a sweep that are run now, their progress and their results."""
+    """Trials of a sweep that are run now, and their progress."""
 
     def __init__(
         self, sweep: Sweep, trials: Sequence[Trial], on_end: Callable[[Trial], None]
     ) -> None:
         """Prepare; `on_end` is called with each trial that has a result."""
         self._sweep, self._trials, self._on_end = sweep, trials, on_end
-        self._seconds: dict[str, float] = {}  # of a step, by task
-        self._results: dict[Trial, TrialResult] = {}
         self._left = {trial: sweep.rows(trial.task.name) for trial in trials}  # to train on
         self._say, self._remarks = numbered([trial.describe() for trial in trials]), set[str]()
-        self._bar: Bar | None = None
+        self._has_failed = False
 
     def run(self, at_once: int | None) -> bool:
-        """Say how long they take and run them; return whether one failed.
+        """Run them; return whether one failed.
 
         Raises:
             SystemExit: a signal asked to stop; printed is how to continue.
@@ -223,20 +215,12 @@ class TrialsRunning:
         # not change when a sweep is continued.
         devices, threads = divided(at_once, len(sweep.trials))
         context = Context(
-            sweep.folder,
-            sweep.protocol,
-            sweep.predicts_test,
-            sweep.keep != "none",
-            threads,
-            {name: (data.labelled_digest, data.test_digests) for name, data in sweep.data.items()},
+            sweep.folder, sweep.protocol, sweep.predicts_test, sweep.keep != "none", threads
         )
         workers = [Worker(partial(TrialRunner, context, each), self._receive) for each in devices]
-        first = {trial.task.name: MeasuredStep(trial) for trial in reversed(trials)}
         try:
-            run_units([*first.values()], workers, lambda u, worker: worker.job(u), lambda *_: None)
-            self._say_duration(len(workers))
             with progress_bar("fine-tuning", sum(self._left.values()), "example") as self._bar:
-                run_units(trials, workers, lambda u, worker: worker.job(u), self._ended)
+                run_units(trials, workers, lambda trial, worker: worker.job(trial), self._ended)
         except SystemExit:
             print(
                 f"Stopped; {len(sweep.missing()):,} of {len(sweep.trials):,} trials are left. "
@@ -247,50 +231,34 @@ class TrialsRunning:
         finally:
             for worker in workers:
                 worker.end()
-        return any(result.status == "failed" for result in self._results.values())
+        return self._has_failed
 
-    def _say_duration(self, at_once: int) -> None:
-        """Print how long the trials train, from the seconds of one step of each task."""
-        steps = {trial: self._sweep.steps(trial.task.name) for trial in self._trials}
-        lacking = sorted({trial.task.name for trial in steps} - self._seconds.keys())
-        if lacking:  # their trials will say why
-            print(f"a step could not be measured: {', '.join(lacking)}", flush=True)
+    def _receive(self, trial: Trial, message: Message) -> None:
+        if isinstance(message, int):
+            self._left[trial] -= message
+            self._bar.update(message)
             return
-        seconds = [self._seconds[trial.task.name] * number for trial, number in steps.items()]
-        print(f"training takes about {duration(seconds, at_once)}, scoring apart", flush=True)
-
-    def _receive(self, unit: Trial | MeasuredStep, message: Message | float) -> None:
-        if isinstance(unit, MeasuredStep):
-            assert isinstance(message, float)
-            self._seconds[unit.trial.task.name] = message
-            return
-        assert self._bar is not None
-        if isinstance(message, str):
-            line = f"{unit.task.name}: {message}"
-            if line not in self._remarks:  # each trial of the task sends it
-                tqdm.write(line)
-            self._remarks.add(line)
-        elif isinstance(message, TrialResult):
-            self._results[unit] = message
-            self._bar.update(self._left.pop(unit))  # also of what a trial that diverged has left
-            ending = [brief(message.scores) if message.scores else message.status, message.reason]
-            line = f"{', '.join(filter(None, ending))}, {message.seconds:.0f} s"
-            self._say(unit.describe(), line)
-        else:
-            rows = int(message)
-            self._left[unit] -= rows
-            self._bar.update(rows)
+        line = on_one_line(f"{trial.task.name}: {message}")
+        if line not in self._remarks:  # each trial of the task sends it
+            tqdm.write(line)
+        self._remarks.add(line)
 
     def _ended(self, trial: Trial, status: int | OSError, stopped: bool) -> None:
-        if trial not in self._results and not stopped:
+        folder = self._sweep.folder / trial.folder
+        result = read_result(folder)
+        if result is None and stopped:
+            return
+        if result is None:
             reason = cause_of_death(status)
             result = result_of(trial, self._sweep.protocol, "failed", reason=reason)
-            folder = self._sweep.folder / trial.folder
             folder.mkdir(parents=True, exist_ok=True)  # it may have died before making it
             save_result(folder, result)
-            self._receive(trial, result)
-        if trial in self._results:
-            self._on_end(trial)
+        self._has_failed |= result.status == "failed"
+        self._bar.update(self._left.pop(trial))  # also of what a trial that diverged has left
+        ending = [brief(result.scores) if result.scores else result.status, result.reason]
+        line = f"{', '.join(filter(None, ending))}, {result.seconds:.0f} s"
+        self._say(trial.describe(), line)
+        self._on_end(trial)
 
 
 def brief(scores: Scores) -> str:

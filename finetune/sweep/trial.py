@@ -6,12 +6,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy
 import torch
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
@@ -23,7 +21,6 @@ from finetune.protocol import Protocol
 from finetune.results.result import Scores, TrialResult, predictions_file, save_result
 from finetune.results.sweep_record import ModelRef
 from finetune.sweep.references import TaskRef, load_model
-from finetune.tasks.task import TaskData, TaskError
 from finetune.training.encoding import EncodedTask, encode_task
 from finetune.training.model import attention_on, uses_bf16
 from finetune.training.train import Diverged, FineTuning, Outcome, build_task_model
@@ -59,16 +56,9 @@ class Trial:
         return f"{task} {model} lr {self.learning_rate:g} seed {self.seed}"
 
 
-class MeasuredStep(NamedTuple):
-    """Another unit: a step of a trial is timed, and its seconds are sent."""
-
-    trial: Trial
-
-
-# How many examples a running trial has trained on since the last message, a remark on its task,
-# and its end.
-Message = int | str | TrialResult
-Send = Callable[[Message | float], None]
+# How many examples a running trial has trained on since the last message, or a remark on its task.
+Message = int | str
+Send = Callable[[Message], None]
 
 
 @dataclass(frozen=True)
@@ -80,8 +70,6 @@ class Context:
     predicts_test: bool  # whether they leave predictions of the test splits
     keeps_model: bool
     threads: int  # of each worker
-    # Of the labelled examples and of each test split, by task.
-    digests: Mapping[str, tuple[str, dict[str, str]]]
 
 
 class TrialRunner:
@@ -103,22 +91,15 @@ class TrialRunner:
         self._rows_of: tuple[TaskRef, str, TokenizerRecord, int] | None = None
         self._rows: EncodedTask | None = None
 
-    def __call__(self, unit: Trial | MeasuredStep, send: Send) -> None:
-        """Run a trial, or time a step of it; the process of one that failed ends.
+    def __call__(self, trial: Trial, send: Send) -> None:
+        """Run a trial; the process of one that failed ends.
 
         After a CUDA error every later trial of the process would fail.
         """
-        if isinstance(unit, MeasuredStep):
-            try:
-                send(self.seconds_per_step(unit.trial))
-            except Exception:  # its trials will meet it, in another process, and report it
-                sys.exit(1)
-            return
         try:
-            result = self.run(unit, send)
+            result = self.run(trial, send)
         except OSError as error:  # its result cannot be written, as on a full disk
-            sys.exit(f"{unit.describe()}: {error}")
-        send(result)
+            sys.exit(f"{trial.describe()}: {error}")
         if result.status == "failed":
             sys.exit(1)
 
@@ -172,83 +153,41 @@ class TrialRunner:
         )
         if self._rows is None or self._rows_of != wanted:
             orders = self._context.protocol.orders_on(trial.task.name)
-            data = self.read(trial.task)
+            data = trial.task.load()
             self._rows = encode_task(data, text_encoder, sequence_length=length, orders=orders)
             self._rows_of = wanted
         return self._pretrained, self._rows
-
-    def read(self, task: TaskRef) -> TaskData:
-        """Return the examples of a task.
-
-        Raises:
-            TaskError: it cannot be read any more, or has other examples.
-        """
-        data, (labelled, test) = task.load(), self._context.digests[task.name]
-        # A test split more is one of the Hub that could not be read at the start.
-        if data.labelled_digest != labelled or not test.items() <= data.test_digests.items():
-            raise TaskError(
-                f"the examples of {task.name} have changed since this sweep was started; "
-                "restore the files, or choose another folder (--to FOLDER)"
-            )
-        return data
-
-    def seconds_per_step(self, trial: Trial) -> float:
-        """Return how long the second of two steps of a trial takes, on its first examples."""
-        protocol, pretrained = self._context.protocol, load_model(trial.model)
-        data = trial.task.load()
-        few = data._replace(train=data.train[: protocol.batch], development={}, test={})
-        length = min(protocol.sequence_length, pretrained.sequence_length)
-        rows = encode_task(few, pretrained.text_encoder, sequence_length=length)
-        fine_tuning = self._fine_tuning(trial, pretrained, rows)
-        batch, seconds = rows.train.rows.batch(numpy.arange(len(few.train))), 0.0
-        for _ in range(2):
-            started = time.perf_counter()
-            # Waits for the device.
-            fine_tuning.train_step(batch, rows.train.labels, epoch=0, place=0).item()
-            seconds = time.perf_counter() - started
-        return seconds
-
-    def _fine_tuning(self, trial: Trial, pretrained: Pretrained, data: EncodedTask) -> FineTuning:
-        model = build_task_model(
-            pretrained,
-            self._context.protocol,
-            num_outputs=data.target.num_outputs,
-            seed=trial.seed,
-            takes_weights=trial.model.pretrained,
-            attention=attention_on(self._device),
-        )
-        return FineTuning(
-            model,
-            data,
-            self._context.protocol,
-            learning_rate=trial.learning_rate,
-            seed=trial.seed,
-            device=self._device,
-        )
 
     def _fine_tune(
         self, trial: Trial, send: Send, predicts_test: bool, keeps_model: bool
     ) -> TrialResult:
         """Train, and write what is asked for besides the result."""
-        folder = self._context.folder / trial.folder
+        folder, protocol = self._context.folder / trial.folder, self._context.protocol
         pretrained, data = self.load(trial)
         train = data.train.rows
         if train.num_full:
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
             send(f"{of_all} have {train.longest} tokens or more, and are cut to that")
-        fine_tuning, curves = self._fine_tuning(trial, pretrained, data), Curves(folder, send)
+        model = build_task_model(
+            pretrained,
+            protocol,
+            num_outputs=data.target.num_outputs,
+            seed=trial.seed,
+            takes_weights=trial.model.pretrained,
+            attention=attention_on(self._device),
+        )
+        rate, seed = trial.learning_rate, trial.seed
+        fine_tuning = FineTuning(
+            model, data, protocol, learning_rate=rate, seed=seed, device=self._device
+        )
+        curves = Curves(folder, send)
         try:
             outcome = fine_tuning.run(curves, predicts_test=predicts_test)
         finally:
             curves.close()
         write_predictions(folder, data, outcome)
-        result = result_of(
-            trial,
-            self._context.protocol,
-            "finished",
-            reason=CONSTANT if outcome.is_constant else "",
-            scores=outcome.scores,
-        )
+        remark = CONSTANT if outcome.is_constant else ""
+        result = result_of(trial, protocol, "finished", reason=remark, scores=outcome.scores)
         if keeps_model:
             try:
                 save_model(folder, fine_tuning.model, data, pretrained, result)

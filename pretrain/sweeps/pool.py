@@ -21,7 +21,6 @@ from tqdm import tqdm
 from data_prep.files.errors import UserError
 from data_prep.files.quoting import on_one_line
 from data_prep.files.workers import begin_worker
-from pretrain.reports.words import amount
 from pretrain.train.launching.child import Children, Job
 
 # "spawn": a forked process cannot use CUDA, and may inherit a lock that is never released.
@@ -97,11 +96,6 @@ def numbered(names: Sequence[str]) -> Callable[[str, str], None]:
         sys.stdout.flush()
 
     return say
-
-
-def duration(seconds: Sequence[float], at_once: int) -> str:
-    """Return how long units of so many seconds take, so many at once."""
-    return amount(sum(seconds) / min(at_once, len(seconds)), "training_seconds")
 
 
 class Worker(Generic[Unit]):

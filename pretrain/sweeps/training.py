@@ -16,7 +16,7 @@ from pretrain.reports.compare.run_files import was_stopped_by_anomaly
 from pretrain.reports.words import amount, counted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepArm, SweepRun
-from pretrain.sweeps.pool import duration, numbered, run_units
+from pretrain.sweeps.pool import numbered, run_units
 from pretrain.train.launching.child import Child, last_line, run_child
 from pretrain.train.launching.launch_plan import LaunchPlan
 from pretrain.train.launching.preparation import must_build
@@ -67,8 +67,8 @@ def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:
         place = left[0].folder.parent  # on all machines
         seconds[arm.name] = arm.settings.steps * _seconds_per_step(arm, plans[0], place)
     each = ", ".join(f"{name} {amount(s, 'training_seconds')}" for name, s in seconds.items())
-    whole = duration([seconds[run.arm.name] for run in left], len(plans))
-    return f"training takes about {whole}; a run: {each}"
+    whole = sum(seconds[run.arm.name] for run in left) / min(len(plans), len(left))
+    return f"training takes about {amount(whole, 'training_seconds')}; a run: {each}"
 
 
 def _seconds_per_step(arm: SweepArm, plan: LaunchPlan, place: Path) -> float:

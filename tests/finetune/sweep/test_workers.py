@@ -1,47 +1,38 @@
 """What a worker keeps between trials: no worker uses changed examples."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from finetune.sweep import trial as trial_module
 from finetune.sweep.references import TaskRef
-from finetune.sweep.trial import Context, MeasuredStep, Trial, TrialRunner
+from finetune.sweep.trial import Context, TrialRunner
 from finetune.tasks.custom import OwnTask
 from finetune.tasks.task import TaskError
-from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
-from tests.finetune.models.kept_case import task_data
-from tests.finetune.sweep.test_sweep import NEW
+from tests.finetune.fine_tuning_case import protocol
 from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
-
-
-def runner(name, data):
-    """Return a worker that was started on these examples."""
-    digests = {name: (data.labelled_digest, data.test_digests)}
-    return TrialRunner(Context(None, protocol(), False, False, 1, digests), "cpu")
-
-
-def task_and_runner(train, content):
-    """Write examples, and return their task and a worker that was started on them."""
-    train.write_text(content)
-    task = TaskRef(OwnTask(train=train, dev=train))
-    return task, runner("own", task.load())
 
 
 def test_examples_that_changed_after_the_start_are_refused(tmp_path):
     train = tmp_path / "train.tsv"
-    task, worker = task_and_runner(train, "text\tlabel\na\tyes\nb\tno\n")
-    assert worker.read(task) == task.load()
+    train.write_text("text\tlabel\na\tyes\nb\tno\n")
+    task = TaskRef(OwnTask(train=train, dev=train))
+    data = task.load()
+    task = replace(task, digests=(data.labelled_digest, data.test_digests))
+    assert task.load() == data
     train.write_text("text\tlabel\na\tyes\nb\tno\nc\tno\n")
     with pytest.raises(TaskError, match="examples of own have changed since this sweep"):
-        worker.read(task)
+        task.load()
 
 
 def test_models_of_one_tokenizer_with_and_without_moses_have_rows_of_their_own(
     tmp_path, monkeypatch
 ):
-    content = "text\tlabel\nnames, words\tyes\na (list)\tno\n"
-    task, worker = task_and_runner(tmp_path / "train.tsv", content)
+    train = tmp_path / "train.tsv"
+    train.write_text("text\tlabel\nnames, words\tyes\na (list)\tno\n")
+    task = TaskRef(OwnTask(train=train, dev=train))
+    worker = TrialRunner(Context(None, protocol(), False, False, 1), "cpu")
     tokenizer = trained("wordpiece", moses="en")
 
     def rows(moses):
@@ -56,19 +47,3 @@ def test_models_of_one_tokenizer_with_and_without_moses_have_rows_of_their_own(
         return expected
 
     assert rows(None) != rows("en")
-
-
-def test_a_step_is_measured_and_changes_no_number_of_the_trial(tmp_path, monkeypatch):
-    encoder = text_encoder_of(trained("wordpiece"), tmp_path)
-    pretrained = tiny_pretrained(vocabulary_size=400)._replace(text_encoder=encoder)
-    monkeypatch.setattr(trial_module, "load_model", lambda _: pretrained)
-    data, seconds, scores = task_data(), [], []
-    trial = Trial(NEW, SimpleNamespace(name="letters", load=lambda: data), 1e-3, 0)
-    for measures in (False, True):
-        digests = {"letters": (data.labelled_digest, data.test_digests)}
-        context = Context(tmp_path / str(measures), protocol(), False, False, 1, digests)
-        worker = TrialRunner(context, "cpu")
-        if measures:
-            worker(MeasuredStep(trial), seconds.append)
-        scores.append(worker.run(trial, [].append).scores)
-    assert scores[0] == scores[1] != {} and 0 < seconds[0] < 60
