@@ -14,10 +14,11 @@ from pretrain.reports.terminal import paragraph
 
 
 class Picture(NamedTuple):
-    """A picture as SVG."""
+    """A picture as SVG; one that has a `narrow` form for telephones is as wide as the page."""
 
     title: str
     svg: str
+    narrow: str = ""
 
 
 @dataclass(frozen=True)

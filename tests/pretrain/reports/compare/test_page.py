@@ -50,14 +50,23 @@ def test_the_plateau_and_the_place_where_each_arm_reaches_the_target_are_drawn(t
     ]
     draw_pictures(compare(runs(*folders), "5.5"), tmp_path)
     for name, scale in (("step", 1), ("flops", 1e8)):
-        (axes,) = figures[name].axes
+        axes = figures[name].axes[0]
         marks = [line for line in axes.lines if line.get_markersize() == 8]
-        found = [(line.get_xdata()[0], line.get_ydata()[0]) for line in marks]
+        full = [line for line in marks if line.get_markerfacecolor() == line.get_color()]
+        found = [(line.get_xdata()[0], line.get_ydata()[0]) for line in full]
         assert found == [pytest.approx((29 * scale, 5.5)), pytest.approx((40 * scale, 5.5))]
+        hollow = [line.get_xdata()[0] for line in marks if line not in full]
+        assert hollow == pytest.approx([22 * scale, 15 * scale])
         (band,) = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
         assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx((6.2, ENTROPY))
         texts = [text.get_text() for text in axes.texts]
         assert texts == ["unigram entropy 6.500", "target 5.500"]
+
+    bars = figures["step"].axes[1]
+    found = [(round(bar.get_x()), round(bar.get_x() + bar.get_width())) for bar in bars.patches]
+    assert found == [(0, 22), (22, 29), (29, 40), (0, 15), (15, 40), (40, 40), (0, 40)]
+    texts = [text.get_text().strip() for text in bars.texts]
+    assert texts == ["arm0", "22", "29", "arm1", "15", "40", "arm2", "target not reached"]
 
 
 def test_lines_differ_by_dash_and_marker_and_not_by_colour_alone():
