@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from data_prep.files.errors import UserError
-from data_prep.files.quoting import on_one_line
+from data_prep.files.quoting import on_one_line, plain
 
 # Set by the shell scripts: within them PATH is not that of the user's shell.
 COMMAND_VARIABLE = "TUPELO_COMMAND"
@@ -60,6 +60,10 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
         # The reader, such as head, is gone; Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(BROKEN_PIPE)
+    except OSError as error:  # a name that is too long, a place that may not be read
+        if error.filename is None:
+            raise
+        sys.exit(f"error: {plain(str(error.filename))}: {error.strerror}")
     sys.exit(status)
 
 

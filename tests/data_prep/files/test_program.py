@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.files.program import shell_command
+from data_prep.files.program import run_program, shell_command
 
 ROOT = Path(__file__).parents[3]
 WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # variables of libgomp
@@ -58,6 +58,12 @@ def test_a_start_without_the_packages_is_one_line(package):
     assert run.stderr.startswith("error: the package pydantic is not installed for ")
     activate = ROOT / ".venv" / "bin" / "activate"
     assert (f"source {activate}" in run.stderr) == activate.is_file() == ("source" in run.stderr)
+
+
+def test_a_file_that_the_system_refuses_is_one_line():
+    with pytest.raises(SystemExit) as exit:
+        run_program(lambda words: Path("n" * 300).write_text(""))
+    assert str(exit.value.code).endswith("nnn: File name too long")
 
 
 def test_threads_that_wait_leave_the_processor_to_other_programs():
