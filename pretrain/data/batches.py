@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from data_prep.masking import IGNORED, mask_sequences, predictions_per_sequence
 from data_prep.shards.format import ShardSet, SplitSequences
+from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import HELD_OUT_SEED, masking_of, num_held_out_sequences
 from pretrain.distributed.signals import end_only_with_parent, signals_blocked
@@ -179,7 +180,18 @@ def batches_from(
     """Iterate over the items first .. end - 1; a resumed run skips nothing, it starts there.
 
     Without an end, workers make a few batches more than are taken.
+
+    Raises:
+        ConfigError: workers cannot be started.
     """
+    try:
+        if workers:
+            multiprocessing.Lock()  # a file in /dev/shm, as the loader needs
+    except OSError as error:
+        raise ConfigError(
+            f"no loader worker can start: {error.strerror}; make room in /dev/shm, or set "
+            "data.loader_workers 0"
+        ) from None
     loader: DataLoader[Any] = DataLoader(
         dataset,
         collate_fn=SentBatch if workers else None,

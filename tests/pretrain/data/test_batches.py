@@ -1,4 +1,6 @@
 import errno
+import multiprocessing
+import os
 import signal
 from contextlib import contextmanager
 
@@ -10,6 +12,7 @@ from tokenizers import Tokenizer
 from data_prep.masking import IGNORED
 from data_prep.shards.format import SplitSequences
 from data_prep.tokenizer.describe import word_starts
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import (
     HeldOutBatches,
@@ -138,6 +141,16 @@ def test_workers_need_no_shared_memory(opened, shards, monkeypatch):
     assert [torch.equal(batch.ids_BS, dataset[n].ids_BS) for n, batch in enumerate(found)] == [
         True
     ] * 3
+
+
+def test_workers_that_find_a_full_dev_shm_are_one_error(opened, shards, monkeypatch):
+    def full():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(multiprocessing, "Lock", full)
+    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=0, world_size=1))
+    with pytest.raises(ConfigError, match="No space left on device; make room in /dev/shm"):
+        batches_from(dataset, 0, 2, workers=1, pin_memory=False)
 
 
 def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, monkeypatch):
