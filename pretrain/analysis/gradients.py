@@ -28,7 +28,6 @@ from pretrain.analysis.panels import (
     legend_of_runs,
     log_scale,
     rows_of_panels,
-    set_up,
     whole_ticks,
 )
 from pretrain.analysis.subjects import Subject, measured_at_steps, num_predictions, states_of
@@ -153,13 +152,14 @@ def draw_gradients(measured: dict[str, dict[int, Gradients]], caption: str) -> F
     }
     draw_over_training(panels, curves, "norm of dE/dW of a block, nats")
     legend_of_blocks(figure, panels)
-    set_up(weights, "weights", xlabel="block", ylabel="norm of dE/dW, nats")
-    set_up(sizes, "states: size", xlabel="layer l", ylabel="|dE/dx_l| / |dE/dx_L|")
-    set_up(cosines, "states: direction", xlabel="layer l", ylabel="cosine of dE/dx_l, dE/dx_L")
+    weights.set(title="weights", xlabel="block", ylabel="norm of dE/dW, nats")
+    sizes.set(title="states: size", xlabel="layer l", ylabel="|dE/dx_l| / |dE/dx_L|")
+    label = "cosine of dE/dx_l, dE/dx_L"
+    cosines.set(title="states: direction", xlabel="layer l", ylabel=label)
     for number, (run, steps) in enumerate(measured.items()):
         for step in dict.fromkeys((min(steps), max(steps))):
             found, width = steps[step], 1.6 if step == max(steps) else 0.7
-            style = {**line_style(number), "markersize": 3.5, "linewidth": width}
+            style = {**line_style(number), "linewidth": width}
             layers = range(len(found.states))
             weights.plot(layers[1:], found.weights, label=run, **style)
             sizes.plot(layers, found.relative(), **style)

@@ -30,7 +30,6 @@ from pretrain.analysis.panels import (
     legend_of_runs,
     log_scale,
     rows_of_panels,
-    set_up,
     whole_ticks,
 )
 from pretrain.analysis.subjects import Subject, encoder_inputs, measured_at_steps, states_of
@@ -180,7 +179,7 @@ def draw_layers(measured: Measured, caption: str) -> Figure:
 
 def _draw_means(axes: Axes, measured: Measured) -> None:
     label = "|mean of f_RT| / mean of |f_RT|"
-    set_up(axes, "mean of the residual branch", xlabel="block", ylabel=label)
+    axes.set(title="mean of the residual branch", xlabel="block", ylabel=label)
     for number, steps in enumerate(measured.values()):
         means = [change.mean for change in steps[max(steps)]]
         shift = BESIDE * ((number + 0.5) / len(measured) - 0.5)

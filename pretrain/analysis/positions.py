@@ -21,6 +21,7 @@ The thresholds are ours: the paper gives none.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from pretrain.analysis.findings import Findings, Record
-from pretrain.analysis.panels import SMALL, empty_figure, file_name, in_words, set_up
+from pretrain.analysis.panels import empty_figure, in_words
 from pretrain.analysis.subjects import Subject
 from pretrain.config.errors import ConfigError
 from pretrain.model.position_encoding import PositionEncoding
@@ -111,7 +112,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
                 for part, values in head.singular_values.items()
                 for nth, value in enumerate(values, 1)
             ]
-        name = file_name(subject.label)
+        name = re.sub(r"[^\w.-]", "-", subject.label)
         tables[f"correlations_{name}"] = [
             {"head": number, "query": query, **{str(j): v for j, v in enumerate(values.tolist())}}
             for number, head in enumerate(heads, 1)
@@ -215,14 +216,14 @@ def draw_positions(heads: Sequence[Head], caption: str) -> Figure:
     for number, (axes, matrix, head) in enumerate(zip(panels, centred, heads, strict=False), 1):
         title = f"head {number}\n{head.pattern.pattern}"
         means = f"mean to [CLS] {head.column_mean:.2g}\nto words {head.words_mean:.2g}"
-        set_up(axes, title, xlabel=f"key j\n{means}", ylabel="query i", grid=False)
+        axes.set(title=title, xlabel=f"key j\n{means}", ylabel="query i")
+        axes.grid(False)
         image = axes.imshow(matrix, cmap="RdBu_r", vmin=-most, vmax=most, interpolation="nearest")
     maps = list(panels[: len(heads)])
     bar = figure.colorbar(
         image, ax=maps, extend="both", orientation="horizontal", shrink=0.5, aspect=40
     )
-    bar.set_label("v_ij less the mean of row i, added to the score", fontsize=SMALL)
-    bar.ax.tick_params(labelsize=SMALL)
+    bar.set_label("v_ij less the mean of row i, added to the score")
     _draw_singular_values(panels[len(heads)], heads)
     for axes in panels[len(heads) + 1 :]:
         axes.set_axis_off()
@@ -230,7 +231,8 @@ def draw_positions(heads: Sequence[Head], caption: str) -> Figure:
 
 
 def _draw_singular_values(axes: Axes, heads: Sequence[Head]) -> None:
-    set_up(axes, "singular values", xlabel="number, descending", ylabel="share of the largest")
+    label = "share of the largest"
+    axes.set(title="singular values", xlabel="number, descending", ylabel=label)
     for number, part in enumerate(heads[0].singular_values):
         values = [head.singular_values[part] for head in heads]
         median = numpy.median([one / one[0] for one in values], axis=0)
@@ -241,4 +243,4 @@ def _draw_singular_values(axes: Axes, heads: Sequence[Head]) -> None:
         axes.plot(range(1, len(median) + 1), median, label=label, **style)
     axes.set_yscale("log")
     axes.set_xlim(0, len(heads[0].correlations))
-    axes.legend(fontsize=6.5, frameon=False)
+    axes.legend()

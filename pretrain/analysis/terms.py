@@ -25,14 +25,7 @@ from matplotlib.ticker import PercentFormatter
 from torch import Tensor, nn
 
 from pretrain.analysis.findings import Findings
-from pretrain.analysis.panels import (
-    PANEL_HEIGHT,
-    SMALL,
-    empty_figure,
-    in_words,
-    rows_of_panels,
-    set_up,
-)
+from pretrain.analysis.panels import PANEL_HEIGHT, empty_figure, in_words, rows_of_panels
 from pretrain.analysis.subjects import Subject, encoder_inputs, measured_at_steps
 from pretrain.config.errors import ConfigError
 from pretrain.data.batches import MaskedBatch
@@ -41,7 +34,7 @@ from pretrain.model.blocks import Block
 from pretrain.model.encoder import Encoder
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
-from pretrain.reports.html import COLOURS, INK
+from pretrain.reports.html import COLOURS, INK, as_written
 
 TERMS = (
     *("word-word", "word-position", "position-word", "position-position"),
@@ -174,7 +167,8 @@ def draw_terms(measured: dict[str, list[list[float]]], caption: str) -> Figure:
     figure = empty_figure(caption, height=len(measured) * PANEL_HEIGHT + LEGEND)
     panels, used = rows_of_panels(figure, [1] * len(measured)), set[int]()
     for (run, heads), (axes,) in zip(measured.items(), panels, strict=True):
-        set_up(axes, f"{run}: block 1", xlabel="head", ylabel="share of the variances")
+        label = "share of the variances"
+        axes.set(title=as_written(f"{run}: block 1"), xlabel="head", ylabel=label)
         places, below = range(1, len(heads) + 1), [0.0] * len(heads)
         shares_of_heads = [[size / sum(sizes) for size in sizes] for sizes in heads]
         for number, shares in enumerate(zip(*shares_of_heads, strict=True)):
@@ -189,8 +183,6 @@ def draw_terms(measured: dict[str, list[list[float]]], caption: str) -> Figure:
         handles=[Patch(label=TERMS[number], **_style(number)) for number in sorted(used)],
         loc="outside upper center",
         ncols=len(used),
-        fontsize=SMALL,
-        frameon=False,
     )
     return figure
 

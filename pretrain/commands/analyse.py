@@ -44,7 +44,10 @@ def main(arguments: argparse.Namespace) -> None:
     """Analyse the runs, and write the files."""
     name, analysis = arguments.name, _chosen(arguments)
     # Imported late: torch and Matplotlib take seconds.
+    from matplotlib import rc_context
+
     from pretrain.analysis.findings import write_findings
+    from pretrain.analysis.panels import STYLE
     from pretrain.analysis.subjects import Scope, read_subjects
     from pretrain.reports.report_folder import ReportFolder
 
@@ -54,8 +57,8 @@ def main(arguments: argparse.Namespace) -> None:
     to = arguments.to or arguments.runs[0] / "analysis" / name
     folder = ReportFolder(to, f"the analysis {name}", "--to")
     folder.refuse_if_taken()
-    found = importlib.import_module(analysis.module).findings(subjects)
-    write_findings(found, folder)
+    with rc_context(STYLE):
+        write_findings(importlib.import_module(analysis.module).findings(subjects), folder)
     print(f"written: {to}")
 
 

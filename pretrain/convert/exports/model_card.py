@@ -1,7 +1,7 @@
 """Model cards, README.md: one template for exports of pre-training and of fine-tuning.
 
-The Hub renders them: HTML, links, emphasis, tables, headings and fences that are hidden in a name
-are shown as they are written. Folders of the machine are left out of paths.
+The Hub renders them: names and values are code, so that they are shown as they are written. Folders
+of the machine are left out of paths.
 """
 
 import re
@@ -32,14 +32,6 @@ WIKIPEDIA, WIKIPEDIA_LICENCE = "CC BY-SA 4.0 (Wikipedia)", "cc-by-sa-4.0"
 OF_THE_HUB = "see the card of "
 OTHER_LICENCE: dict[str, Any] = {"license": "other", "license_name": "that-of-the-training-data"}
 
-# What Markdown, HTML, tables, formulas, addresses or lists begin with. As references to characters
-# they have no effect; backslashes would begin formulas on the Hub. "_" within a word is none of
-# these.
-_MARKUP = re.compile(
-    r"[&<>\[\]*`~|\\$#@]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])"
-    r"|^[-+](?=\s|$)|^[0-9](?=[0-9]{0,8}[.)](?:\s|$))",
-    re.IGNORECASE,
-)
 # An absolute path up to its last part, of which a home may be the only folder; not the address of a
 # page. A label before it is no scheme: `source:/home/me/x`. `~a/b` is about a ratio, and no home.
 _PART = r"(?:[^\s/:\"'|,;<>()]+/)"
@@ -195,7 +187,7 @@ def _training_rows(pretrained: Pretrained, run: Path) -> Rows:
 
 def card_table(rows: Rows) -> str:
     """Return a table of Markdown."""
-    cells = [[plain_text(cell) for cell in row] for row in rows]
+    cells = [[name, plain_text(value)] for name, value in rows]
     return tabulate(cells, headers=["", ""], tablefmt="github", disable_numparse=True)
 
 
@@ -205,6 +197,6 @@ def without_folders(text: str) -> str:
 
 
 def plain_text(value: Any) -> str:
-    """Return a name or a sentence on one line, without folders, and without effect in Markdown."""
+    """Return a name or a sentence on one line, without folders, as code: Markdown reads no more."""
     line = " ".join(without_folders(str(value)).split())
-    return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", line)
+    return f"`{line.replace('`', chr(39)).replace('|', '/')}`"

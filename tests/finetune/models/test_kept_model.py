@@ -169,7 +169,7 @@ def test_the_example_of_the_card_runs_and_the_card_has_scores_and_data(
     card = ModelCard.load(numbers.folder / "README.md")
     assert card.data.pipeline_tag == "text-classification" and card.data.license == "other"
     score = 100 * numbers.result.scores["dev"]["pearson"]
-    assert re.search(rf"letters, pearson +\| {score:.1f} ", card.text)
+    assert re.search(rf"letters, pearson +\| `{score:.1f}` ", card.text)
     case = fine_tuned(tmp_path, task="STS-B")
     card = ModelCard.load(case.folder / "README.md")
     assert card.data.datasets == ["nyu-mll/glue"] and "nyu-mll/glue" in card.text

@@ -17,6 +17,7 @@ import tupelo
 from finetune.training.model import TaskModel
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.export import export
+from pretrain.convert.exports.hf_format import write_pretrained
 from pretrain.convert.exports.model_card import CARD_FILE
 from pretrain.convert.external.import_model import import_model
 from pretrain.convert.pretrained import load_pretrained, restored_network
@@ -33,6 +34,13 @@ def run(command, tmp_path_factory):
     """An ELECTRA of ten steps, with code of its own."""
     folder = tmp_path_factory.mktemp("electra") / "run"
     return command.train(folder, *ELECTRA, "--steps", 10, "--checkpoint.every_steps", 10)
+
+
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("electra") / "exported"
+    export(load_pretrained(run), run, folder)
+    return folder
 
 
 def of_variant(run, positions, norm):
@@ -59,12 +67,9 @@ def padded_batch(pretrained):
 @torch.no_grad()
 def test_an_export_has_the_trainers_logits_in_transformers_and_is_read_back(run, tmp_path, variant):
     pretrained = of_variant(run, *variant)
-    check = export(pretrained, run, tmp_path / "exported")
-    assert check.largest_difference < 1e-4
+    write_pretrained(tmp_path, pretrained)
     trust = variant != STOCK
-    model = AutoModelForPreTraining.from_pretrained(
-        tmp_path / "exported", trust_remote_code=trust
-    ).eval()
+    model = AutoModelForPreTraining.from_pretrained(tmp_path, trust_remote_code=trust).eval()
     name = "ElectraForPreTraining" if variant == STOCK else "TupeloForPreTraining"
     assert type(model).__name__ == name
     ids, mask, lengths = padded_batch(pretrained)
@@ -77,9 +82,9 @@ def test_an_export_has_the_trainers_logits_in_transformers_and_is_read_back(run,
     loss = F.binary_cross_entropy_with_logits(ours[is_word], labels[is_word].float())
     torch.testing.assert_close(output.loss, loss, rtol=1e-4, atol=1e-4)
 
-    stored = load_file(tmp_path / "exported" / "model.safetensors")
+    stored = load_file(tmp_path / "model.safetensors")
     assert not [name for name in stored if "generator" in name]
-    back = load_pretrained(tmp_path / "exported")
+    back = load_pretrained(tmp_path)
     assert (back.objective, back.electra) == ("replaced_token_detection", None)
     kept = {n: w for n, w in pretrained.weights.items() if not n.startswith("generator.")}
     assert back.weights.keys() == kept.keys() and back.model == pretrained.model
@@ -88,13 +93,12 @@ def test_an_export_has_the_trainers_logits_in_transformers_and_is_read_back(run,
 
 @torch.no_grad()
 def test_a_run_and_its_export_are_loaded_embedded_and_fine_tuned_from_the_discriminator(
-    run, tmp_path
+    run, exported
 ):
     pretrained = load_pretrained(run)
     assert any(name.startswith("generator.") for name in pretrained.weights)
-    export(pretrained, run, tmp_path / "exported")
     texts = ["abcd efgh.", "ijkl"]
-    for place in (run, tmp_path / "exported"):
+    for place in (run, exported):
         loaded = tupelo.load(place)
         batch = loaded.encode(texts)
         network = restored_network(pretrained)
@@ -109,11 +113,10 @@ def test_a_run_and_its_export_are_loaded_embedded_and_fine_tuned_from_the_discri
             assert torch.equal(weight, pretrained.weights[f"encoder.{name}"])
 
 
-def test_the_card_says_what_it_is_and_its_examples_run(run, tmp_path, capsys, monkeypatch):
-    export(load_pretrained(run), run, tmp_path / "exported")
-    card = (tmp_path / "exported" / CARD_FILE).read_text()
+def test_the_card_says_what_it_is_and_its_examples_run(exported, capsys, monkeypatch):
+    card = (exported / CARD_FILE).read_text()
     assert "the discriminator of an ELECTRA" in card and "fill-mask" not in card
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(exported.parent)
     for example in re.findall(r"```python\n(.*?)```", card, re.DOTALL):
         exec(example, {})
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -170,13 +173,12 @@ def test_a_discriminator_is_not_imported_for_training(tmp_path):
     assert not (tmp_path / "imported").exists()
 
 
-def test_training_starts_from_both_networks_of_a_run_and_from_nothing_less(run, tmp_path):
+def test_training_starts_from_both_networks_of_a_run_and_from_nothing_less(run, exported):
     weights = load_pretrained(run).weights
     built = tupelo.build(run, {"initial_weights": str(run)})
     assert all(torch.equal(weight, weights[name]) for name, weight in built.state_dict().items())
-    export(load_pretrained(run), run, tmp_path / "exported")
     for place, values, complaint in (
-        (tmp_path / "exported", {}, "are the discriminator alone, and training needs the gener"),
+        (exported, {}, "are the discriminator alone, and training needs the gener"),
         (
             run,
             {"electra.generator_width": 1.0},
