@@ -29,9 +29,7 @@ main() {
   title "Help"
   run tupelo --version
   run tupelo recipes
-  for command in prepare train sweep compare analyse profile fill-mask export import; do
-    run tupelo "$command" --help | head -n 3
-  done
+  run tupelo train --help
   look_ahead
   prepare_data
   pretrain
@@ -65,7 +63,6 @@ pretrain() {
   run tupelo prepare tiny_cpu --corpus my_texts "${SMALL[@]}"
   run tupelo train tiny_cpu --corpus my_texts "${SMALL[@]}" --name first
   run tupelo train runs/first --resume
-  run tupelo train tiny_cpu --data.shards data/both "${SMALL[@]}" --name both
   run tupelo sweep tiny_cpu small_bert.toml --name arms --corpus my_texts "${SMALL[@]}"
 }
 
@@ -99,7 +96,6 @@ shell_scripts() {
   title "The scripts of the checkout"
   run ./run_pretrain.sh tiny_cpu --data.shards data/both --model.vocabulary_size 256 \
     --run-folder scripts/run
-  run ./run_pretrain.sh scripts/run --resume
   run ./run_finetune.sh scripts/run --train reviews.csv "${REVIEWS[@]}" --regression
 }
 

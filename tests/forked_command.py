@@ -91,7 +91,7 @@ class Started:
         return "".join(file.read_text(errors="replace") for file in dict.fromkeys(self.files))
 
 
-def start_module(module, words=(), ranks=1, *, files, **variables):
+def start_module(module, words=(), ranks=1, *, files, folder=ROOT, **variables):
     """Start ranks in processes that are forked.
 
     Args:
@@ -99,6 +99,7 @@ def start_module(module, words=(), ranks=1, *, files, **variables):
         words: its command line.
         ranks: their number.
         files: of each rank, to which stdout and stderr are appended.
+        folder: the current one of each rank.
         variables: of the environment.
     """
     context = get_context("forkserver")
@@ -107,7 +108,7 @@ def start_module(module, words=(), ranks=1, *, files, **variables):
     for rank in range(ranks):
         values = (str(rank), str(rank), str(ranks), "127.0.0.1", port)
         own = dict(zip(LAUNCHER, values, strict=True)) if ranks > 1 else {}
-        arguments = (module, list(map(str, words)), *files[rank], given | own)
+        arguments = (module, list(map(str, words)), *files[rank], folder, given | own)
         processes.append(context.Process(target=_become_command, args=arguments))
         processes[-1].start()
     return Started(processes, [file for pair in files for file in pair])
@@ -128,18 +129,18 @@ def start_command(words, file):
     return Started([process], [file])
 
 
-def run_module(module, words=(), ranks=1, **variables):
+def run_module(module, words=(), ranks=1, *, seconds=LIMIT_SECONDS, **how):
     """Return exit status, stdout and stderr; of several ranks, the worst, and all one by one.
 
-    As under torchrun, a rank that fails ends the others.
+    As under torchrun, a rank that fails ends the others. `how` as of `start_module`.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        files = [(Path(folder, f"output{n}"), Path(folder, f"errors{n}")) for n in range(ranks)]
-        started = start_module(module, words, ranks, files=files, **variables)
-        started.wait_until(lambda: any(started.statuses()))
+    with tempfile.TemporaryDirectory() as place:
+        files = [(Path(place, f"output{n}"), Path(place, f"errors{n}")) for n in range(ranks)]
+        started = start_module(module, words, ranks, files=files, **how)
+        started.wait_until(lambda: any(started.statuses()), seconds)
         status = max(abs(one or 0) for one in started.statuses())
         if started.kill() and not status:
-            raise TimeoutError(f"{module} {words} takes longer than {LIMIT_SECONDS} s")
+            raise TimeoutError(f"{module} {words} takes longer than {seconds} s")
         output, errors = ("".join(map(Path.read_text, kind)) for kind in zip(*files, strict=True))
         return status, output, errors
 
@@ -153,12 +154,12 @@ def launcher(kind, world_size, module="pretrain"):
     return [str(Path(sys.executable).with_name("deepspeed")), *ranks, "--module", module]
 
 
-def _become_command(module, words, output, errors, environment):
+def _become_command(module, words, output, errors, folder, environment):
     set_start_method(None, force=True)  # for its own processes, what is usual
     for number, file in ((1, output), (2, errors)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(ROOT)
+    os.chdir(folder)
     sys.argv = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

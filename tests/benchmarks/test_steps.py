@@ -3,39 +3,28 @@
 import json
 import math
 import statistics
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from benchmarks import steps
-from tests.forked_command import environment
-
-ROOT = Path(__file__).parents[2]
+from tests.forked_command import run_module
 
 
 def run(file, *words):
-    """Return the results in the file, and the status of the program."""
+    """Return the results in the file, and status, output and errors of the program."""
     size = ("--shape", "4,64,32,2", "--vocabulary", "512", "--json", str(file))
-    finished = subprocess.run(
-        [sys.executable, "benchmarks/steps.py", *size, *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    return json.loads(file.read_text())["results"], finished
+    finished = run_module("benchmarks.steps", [*size, *words])
+    return json.loads(file.read_text())["results"], *finished
 
 
 def test_ratios_are_of_rounds_and_flops_those_of_the_blocks_that_ran(tmp_path):
     mine = "mine=--model.positions rope --layer_drop.schedule constant --layer_drop.theta_bar 0.5"
     words = ("--variants", "bert-a", "drop", mine, "fp16", "--rounds", "3")
-    found, finished = run(tmp_path / "numbers.json", *words)
+    found, status, output, errors = run(tmp_path / "numbers.json", *words)
     # what fails is named, and the others go on
-    assert finished.returncode == 1 and "error: fp16: " in finished.stderr
+    assert status == 1 and "error: fp16: " in errors
     first, drop = found["variants"]["bert-a"], found["variants"]["drop"]
     ratios = [own / other for own, other in zip(drop["seconds"], first["seconds"], strict=True)]
     assert drop["time"] == pytest.approx(statistics.median(ratios))
@@ -43,7 +32,7 @@ def test_ratios_are_of_rounds_and_flops_those_of_the_blocks_that_ran(tmp_path):
     assert first["tokens_per_second"] == pytest.approx(64 / first["median"])
     # the same seeds, but for the positions: the same blocks ran
     assert 0 < drop["flops_share"] < 1 and found["variants"]["mine"]["flops_share"] < 1
-    assert f"{drop['flops_share']:.1%}" in finished.stdout
+    assert f"{drop['flops_share']:.1%}" in output
 
 
 def stand_in(losses):
@@ -79,13 +68,8 @@ def test_losses_are_compared_after_as_many_updates():
 def test_data_speed_times_the_build_and_the_loader(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(f"Sentence {n} of a made-up text." for n in range(20_000)))
-    finished = subprocess.run(
-        [sys.executable, "benchmarks/data_speed.py", "--corpus", str(text), "--rounds", "1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=environment(),
-    )
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    words = ["--corpus", text, "--rounds", "1"]
+    status, output, errors = run_module("benchmarks.data_speed", words)
+    assert status == 0, errors[-3000:]
     for name in ("encode_batch_fast", "build", "tokens", "words", "spans", "Hugging Face"):
-        assert f"\n{name} " in finished.stdout
+        assert f"\n{name} " in output

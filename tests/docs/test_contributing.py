@@ -68,8 +68,9 @@ fork("export", folder, "--to", exported)
 """
 
 
-def run(file, package, *words):
-    status, output, errors = run_module("tests.docs.contributed", [file, package, *words])
+def run(files, package, *words):
+    words = [",".join(files), package, *words]
+    status, output, errors = run_module("tests.docs.contributed", words)
     assert status == 0, errors[-3000:]
     return output
 
@@ -78,21 +79,21 @@ def test_every_addition_is_tried():
     assert set(BLOCKS) == {*TRAINED, SUITE}
 
 
-@pytest.mark.parametrize("file", TRAINED)
-def test_what_is_added_trains_and_resumes(command, tmp_path, file):
-    folder, words = tmp_path / "run", command.words("--engine.ds_config", "zero2_fp32")
-    run(file, "pretrain", *words, *TRAINED[file], "--run-folder", folder)
+def test_what_is_added_trains_and_resumes(command, tmp_path):
+    folder, added = tmp_path / "run", [word for words in TRAINED.values() for word in words]
+    words = command.words("--engine.ds_config", "zero2_fp32", *added, "--run-folder", folder)
+    run(TRAINED, "pretrain", *words)
     evaluations = lines(folder, "evals.jsonl")
     assert evaluations[-1]["step"] == 20
     (folder / "result.json").unlink()
     for checkpoint in (folder / "checkpoints").glob("step_*20"):
         checkpoint.rename(tmp_path / "later")
-    run(file, "pretrain", "train", folder, "--resume")
+    run(TRAINED, "pretrain", "train", folder, "--resume")
     assert lines(folder, "evals.jsonl") == evaluations
 
 
 def test_a_suite_that_is_added_has_an_option():
-    assert "--superglue" in run(SUITE, "finetune", "run", "--help")
+    assert "--superglue" in run([SUITE], "finetune", "run", "--help")
 
 
 @pytest.mark.slow("starts a copy of the program")

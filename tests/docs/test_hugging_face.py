@@ -1,10 +1,9 @@
 """The blocks on exports of docs/MODELS.md run; the examples with transformers' Trainer learn."""
 
 import json
-import os
 import random
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -51,25 +50,25 @@ def test_every_block_of_the_page_is_tried():
     assert len(BLOCKS) == 3
 
 
-def train_example(folder, name, suffix, contents, *words):
-    """Run an example on small files, and return what it printed."""
+@pytest.fixture
+def train_example(monkeypatch, capsys):
+    """Return a function that runs an example on small files, and returns what it printed."""
     pytest.importorskip(
         "accelerate", reason="accelerate is not installed: pip install -e '.[clients]'"
     )
-    for kind, content in contents.items():
-        (folder / f"{kind}.{suffix}").write_text(content)
-    files = [word for kind in contents for word in (f"--{kind}", folder / f"{kind}.{suffix}")]
-    run = subprocess.run(
-        [sys.executable, ROOT / f"examples/{name}.py", folder / "my_model", *files]
-        + ["--to", folder / name, *words],
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr[-3000:]
-    assert (folder / name / "modeling_tupelo.py").is_file()
-    return run.stdout
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(folder)
+
+    def train(name, suffix, contents, *words):
+        for kind, content in contents.items():
+            (folder / f"{kind}.{suffix}").write_text(content)
+        files = [word for kind in contents for word in (f"--{kind}", f"{kind}.{suffix}")]
+        monkeypatch.setattr(sys, "argv", [name, "my_model", *files, "--to", name, *words])
+        runpy.run_path(str(ROOT / f"examples/{name}.py"), run_name="__main__")
+        assert (folder / name / "modeling_tupelo.py").is_file()
+        return capsys.readouterr().out
+
+    return train
 
 
 def tagged(number, seed):
@@ -84,10 +83,10 @@ def tagged(number, seed):
     return "\n".join(lines)
 
 
-def test_the_example_of_tagging_learns_to_tag(folder):
+def test_the_example_of_tagging_learns_to_tag(train_example):
     contents = {"train": tagged(200, 0), "dev": tagged(20, 1)}
     words = ("--epochs", "6", "--learning-rate", "5e-3", "--batch", "16")
-    printed = train_example(folder, "token_classification", "conll", contents, *words)
+    printed = train_example("token_classification", "conll", contents, *words)
     assert float(re.search(r"entity F1 ([\d.]+)", printed)[1]) > 0.9
 
 
@@ -103,9 +102,9 @@ def questions(number, seed):
     return json.dumps({"data": [{"paragraphs": paragraphs}]})
 
 
-def test_the_example_of_answering_learns_to_answer(folder):
+def test_the_example_of_answering_learns_to_answer(train_example):
     contents = {"train": questions(400, 0), "dev": questions(20, 1)}
     words = ("--epochs", "30", "--learning-rate", "3e-3", "--batch", "32")
-    printed = train_example(folder, "question_answering", "json", contents, *words)
+    printed = train_example("question_answering", "json", contents, *words)
     # A guess finds one letter of nine.
     assert float(re.search(r"exact match ([\d.]+)", printed)[1]) > 0.7

@@ -1,16 +1,17 @@
 """The commands of README and docs run: examples/tour.sh has each of them, in small."""
 
+import contextlib
 import os
 import re
 import subprocess
+import sys
+import threading
+from multiprocessing.connection import Listener
 from pathlib import Path
 
 import pytest
 
 from tests.forked_command import run_module
-from tests.tupelo.conftest import installed
-
-__all__ = ["installed"]
 
 ROOT = Path(__file__).parents[2]
 TOUR = ROOT / "examples" / "tour.sh"
@@ -67,25 +68,49 @@ def test_every_option_in_a_documented_command_exists():
         assert not {name for name in options if name not in help_of}, command
 
 
+CLIENT = """#!{python} -S
+import os, sys
+from multiprocessing.connection import Client
+
+with Client({address!r}) as server:
+    server.send((sys.argv[1:], os.getcwd(), dict(os.environ)))
+    status, output, errors = server.recv()
+sys.stdout.write(output)
+sys.stderr.write(errors)
+sys.exit(status)
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A `tupelo` whose commands are forked; tests/tupelo/test_installed.py has the true one."""
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                with listener.accept() as client:
+                    words, folder, variables = client.recv()
+                    client.send(run_module("tupelo", words, folder=folder, **variables))
+
+    with Listener() as listener:
+        program = tmp_path / "tupelo"
+        program.write_text(CLIENT.format(python=sys.executable, address=listener.address))
+        program.chmod(0o755)
+        threading.Thread(target=serve, daemon=True).start()
+        yield str(program)
+
+
 @pytest.mark.slow("every command")
-def test_the_tour_runs_with_an_installed_copy_without_activation(installed, tmp_path):
-    program = str(installed.programs / "tupelo")
+def test_the_commands_of_the_tour_and_a_hint_run(program, tmp_path):
     kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+    named = {"TUPELO": program, "TUPELO_COMMAND": program, "PATH": os.defpath}
+    how = {"env": kept | named, "stdin": subprocess.DEVNULL, "text": True}
     done = subprocess.run(
-        [TOUR, tmp_path / "new"],
-        env=kept | {"OMP_NUM_THREADS": "1", "TUPELO": program, "PATH": os.defpath},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        [TOUR, tmp_path / "new"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **how
     )
     assert done.returncode == 0, done.stdout[-2000:]
     assert "All commands ran" in done.stdout
     has_scripts = (ROOT / ".venv/bin/tupelo").exists()
     assert ("./run_finetune.sh" in done.stdout) == has_scripts
-    # A hint that was printed runs as it is.
     hint = re.search(rf"again: ({program} sweep .*)", done.stdout)[1]
-    again = subprocess.run(
-        ["/bin/sh", "-c", hint], cwd=tmp_path / "new", env={"PATH": os.defpath}, check=True
-    )
-    assert again.returncode == 0
+    subprocess.run(["/bin/sh", "-c", hint], cwd=tmp_path / "new", check=True, **how)

@@ -7,9 +7,7 @@ from tests.faults.run import Run
 @pytest.fixture(scope="session")
 def material(tmp_path_factory):
     """Shards, and undisturbed runs on them, trained when they are asked for."""
-    found = Material(tmp_path_factory.mktemp("faults"))
-    found.prepare()
-    return found
+    return Material(tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture

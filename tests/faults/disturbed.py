@@ -7,6 +7,7 @@ FAULT is the JSON list of the name of a fault and its arguments.
 
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import runpy
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from pretrain.train import trainer
 from tests.faults.sample_log import log_samples
-from tests.faults.watched_calls import die_at, log_to, watch
+from tests.faults.watched_calls import copy_if_changed, watch
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000  # linux/sched.h
 MS_REC, MS_PRIVATE = 0x4000, 1 << 18  # linux/mount.h
@@ -36,7 +37,7 @@ def none(rank):
 @contextlib.contextmanager
 def slow(rank, first, end, seconds):
     """Take longer before the steps from `first` on, and let a hang be seen soon."""
-    trainer.HANG_MINUTES = 0.1
+    trainer.HANG_MINUTES = 0.02
     yield lambda step: time.sleep(seconds * (first <= step < end))
 
 
@@ -53,19 +54,36 @@ def killed(rank, before):
 
 
 @contextlib.contextmanager
-def log_calls(rank, folder, file):
-    """Write down each call of the first rank that changes the folder."""
-    if rank == 0:
-        watch(Path(folder), log_to(Path(file)))
-    yield lambda step: None
+def killed_after(rank, steps, seconds):
+    """Die so long after this launch began so many steps; at 0, after its start."""
+    kill = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL))
+    begun = itertools.count(1)
+
+    def before_step(step):
+        if next(begun) == steps:
+            kill.start()
+
+    if not steps:
+        kill.start()
+    yield before_step  # where the run ends first, the process waits for the timer
 
 
 @contextlib.contextmanager
-def die_at_call(rank, folder, number):
-    """Die at one of these calls."""
+def copied(rank, folder, copies, steps):
+    """Copy the run folder before each change that some steps of the first rank make to it."""
+    folder, seen, now = Path(folder), set(), [-1]
+
+    def event():
+        if now[0] in steps:
+            copy_if_changed(folder, Path(copies, f"{now[0]}-{len(seen):04d}"), seen)
+
+    def before_step(step):
+        wait_for_saves()
+        now[0] = step
+
     if rank == 0:
-        watch(Path(folder), die_at(number))
-    yield lambda step: None
+        watch(folder, event)
+    yield before_step
 
 
 @contextlib.contextmanager
@@ -94,7 +112,7 @@ def full_disk(rank, disk, size_bytes, room, first, end, copies):
             shutil.copytree(disk / "run", copies / "after")
 
 
-FAULTS = {each.__name__: each for each in (none, slow, killed, log_calls, die_at_call, full_disk)}
+FAULTS = {each.__name__: each for each in (none, slow, killed, killed_after, copied, full_disk)}
 
 
 def wait_for_saves():

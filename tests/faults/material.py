@@ -1,6 +1,6 @@
 """Shared by all cases: tiny shards, the undisturbed runs, and the samples they consume."""
 
-import json
+import functools
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,8 @@ from pretrain.data.batches import Place, TrainingBatches
 from tests.faults.run import Run
 from tests.faults.sample_log import digests
 
-STEPS, SAVE_EVERY = 24, 4
+STEPS, SAVE_EVERY = 16, 4
+NEWEST, BEFORE = 3 * SAVE_EVERY, 2 * SAVE_EVERY  # checkpoints of the run that is stopped
 GLOBAL_SEQUENCES, ACCUMULATION = 12, 2
 # At a rate that none of the other settings hides: every step moves the weights.
 RUN = (
@@ -51,35 +52,15 @@ class Variant:
         return [str(word) for word in words]
 
 
-@dataclass(frozen=True)
 class Material:
-    """The folder that the whole suite works in."""
+    """The folder that the whole suite works in: shards, undisturbed runs, and one that is stopped.
 
-    folder: Path
+    `expected_samples` are those that each step must read: more than one epoch of the shards.
+    """
 
-    @property
-    def shards(self) -> Path:
-        return self.folder / "shards"
-
-    def reference(self, variant: Variant) -> Path:
-        """Return the folder of the undisturbed run; train it when it is asked for first."""
-        run = Run(self, self.folder / variant.name, variant)
-        if not run.is_finished:
-            run.finish()
-        return run.folder
-
-    def words(self, variant: Variant, *, shards: Path | None = None) -> list[str]:
-        """Return the command line of a run, but for its folder."""
-        data = ("--data.shards", str(shards or self.shards))
-        return ["train", "tiny_cpu", *data, *map(str, RUN), *variant.words()]
-
-    def expected_samples(self) -> list[list[str]]:
-        """Return what each step of a run must read, in order."""
-        return json.loads((self.folder / "expected_samples.json").read_text())
-
-    def prepare(self) -> None:
-        """Build the shards, and note what a run must read: more than one epoch of them."""
-        text = self.folder / "text.txt"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.shards = folder, folder / "shards"
+        text = folder / "text.txt"
         text.write_text(synthetic_text(random.Random(0)))
         settings = BuildSettings(
             corpus=(str(text),),
@@ -90,8 +71,29 @@ class Material:
             rows_per_shard=64,
         )
         build(settings, self.shards)
-        samples = samples_of_steps(self.shards, self.words(Variant()))
-        (self.folder / "expected_samples.json").write_text(json.dumps(samples))
+        run = load_settings("tiny_cpu", self.words(Variant())[2:])
+        batches = TrainingBatches(open_shards(self.shards), run, Place(GLOBAL_SEQUENCES, 0, 1))
+        self.expected_samples = {step: digests(batches[step]) for step in range(STEPS)}
+
+    def reference(self, variant: Variant) -> Path:
+        """Return the folder of the undisturbed run; train it when it is asked for first."""
+        run = Run(self, self.folder / variant.name, variant)
+        if not run.is_finished:
+            run.finish()
+        return run.folder
+
+    @functools.cached_property
+    def stopped(self) -> Run:
+        """A run that was killed a little after its checkpoint NEWEST."""
+        run = Run(self, self.folder / "stopped", Variant())
+        run.start("killed", NEWEST + 1).wait_until(lambda: False)
+        assert run.checkpoints() == [BEFORE, NEWEST]
+        return run
+
+    def words(self, variant: Variant, *, shards: Path | None = None) -> list[str]:
+        """Return the command line of a run, but for its folder."""
+        data = ("--data.shards", str(shards or self.shards))
+        return ["train", "tiny_cpu", *data, *map(str, RUN), *variant.words()]
 
 
 def synthetic_text(generator: random.Random) -> str:
@@ -102,10 +104,3 @@ def synthetic_text(generator: random.Random) -> str:
         for _ in range(70)
     ]
     return "\n\n".join(documents) + "\n"
-
-
-def samples_of_steps(shards: Path, words: list[str]) -> list[list[str]]:
-    """Return the samples of each step by their addresses: (seed, epoch, global number)."""
-    settings = load_settings("tiny_cpu", words[2:])
-    batches = TrainingBatches(open_shards(shards), settings, Place(GLOBAL_SEQUENCES, 0, 1))
-    return [digests(batches[step]) for step in range(settings.steps)]

@@ -1,50 +1,16 @@
-"""The count of samples finds planted defects."""
-
-import json
+"""The log of samples tells rows, and steps that were taken twice or not at all, apart."""
 
 import pytest
 import torch
 
 from pretrain.data.batches import MaskedBatch
 
-from .sample_log import Consumed, behind_the_weights, count_samples, digests, read_launch
-
-EXPECTED = [[f"{step}-{place}" for place in range(4)] for step in range(6)]
+from .sample_log import behind_the_weights, digests
 
 
-def launch(first_step, end, samples=EXPECTED):
-    return Consumed(first_step, {step: samples[step] for step in range(first_step, end)})
-
-
-SHIFTED = [EXPECTED[0], *EXPECTED[:5]]
-SWAPPED = [EXPECTED[0], EXPECTED[1][::-1], *EXPECTED[2:]]
-
-
-@pytest.mark.parametrize(
-    ("launches", "expected"),
-    [
-        ([launch(0, 5), launch(2, 4), Consumed(None, {}), launch(2, 6)], (0, 0, 0)),
-        ([launch(0, 3), launch(4, 6)], (4, 0, 1)),  # a step was not taken
-        ([launch(0, 3), launch(3, 6, SHIFTED)], (4, 4, 3)),  # one twice, under another number
-        ([launch(0, 6), Consumed(6, {6: EXPECTED[0]})], (0, 4, 1)),  # one after the end
-        ([launch(0, 6, SWAPPED)], (0, 0, 1)),
-    ],
-)
-def test_samples_that_are_lost_repeated_or_misplaced_are_counted(launches, expected):
-    count = count_samples(EXPECTED, behind_the_weights(launches))
-    assert (count.lost, count.repeated, count.misplaced) == expected
-
-
-def test_ranks_take_turns_and_a_line_that_was_cut_short_does_not_count(tmp_path):
-    files = []
-    for rank in range(2):
-        micro_batches = [[f"{micro}{rank}{place}" for place in range(2)] for micro in range(2)]
-        records = [{"first_step": 3}, {"step": 3, "micro_batches": micro_batches}]
-        text = "".join(json.dumps(record) + "\n" for record in records)
-        files.append(tmp_path / f"rank-{rank}.jsonl")
-        files[-1].write_text(text + '{"step": 4, "micro_b')
-    found = read_launch(files)
-    assert found == Consumed(3, {3: ["000", "001", "010", "011", "100", "101", "110", "111"]})
+def test_of_a_launch_the_steps_before_the_next_one_count_and_a_gap_stays_one():
+    launches = [(0, {0: ["a"], 1: ["b"]}), (None, {}), (1, {1: ["c"]}), (3, {3: ["d"]})]
+    assert behind_the_weights(launches) == {0: ["a"], 1: ["c"], 3: ["d"]}
 
 
 def batch(rows):
@@ -59,7 +25,6 @@ def batch(rows):
 
 def test_a_row_has_one_digest_wherever_it_lies():
     assert digests(batch([5, 6, 7])) == [digests(batch([row]))[0] for row in (5, 6, 7)]
-    assert digests(batch([7, 5])) == digests(batch([5, 7]))[::-1]
 
 
 @pytest.mark.parametrize("name", MaskedBatch._fields)

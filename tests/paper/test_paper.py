@@ -27,12 +27,6 @@ def _modules_of_the_paper(monkeypatch):
     monkeypatch.syspath_prepend(str(PAPER))
 
 
-def program(file, *words):
-    """Return what a program of the paper prints."""
-    words = [sys.executable, str(file), *map(str, words)]
-    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
 def study_of(ends, seconds=()):
     """Return a study with these losses at the end of each arm, by seed from 0 on."""
     from records import Study, StudyRun
@@ -50,7 +44,7 @@ def test_rebuilding_makes_no_difference(tmp_path):
     copy = shutil.copytree(PAPER, tmp_path / "paper", ignore=shutil.ignore_patterns("__pycache__"))
     for figure in copy.glob("figures/*"):
         figure.unlink()
-    program(copy / "build.py", "build")
+    subprocess.run([sys.executable, copy / "build.py", "build"], check=True)
     for file in (*PAPER.glob("*.md"), *PAPER.glob("figures/*")):
         assert file.read_bytes() == (copy / file.relative_to(PAPER)).read_bytes(), file
 
@@ -145,9 +139,17 @@ def test_a_score_is_the_sum_over_tokens_that_are_masked_alone(sweep):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_record_has_the_losses_and_the_scores_of_its_runs(sweep):
+def test_a_record_has_the_losses_and_the_scores_of_its_runs(sweep, monkeypatch, capsys):
+    import build
+    import minimal_pairs
+
+    def printed_by(module, *words):
+        monkeypatch.setattr(sys, "argv", ["program", *map(str, words)])
+        module.main()
+        return capsys.readouterr().out
+
     words = [sweep / "runs" / "tiny-seed0", "--pairs", sweep / "pairs"]
-    printed = program(PAPER / "minimal_pairs.py", *words)
+    printed = printed_by(minimal_pairs, *words)
     mean, paradigm = csv.DictReader(printed.splitlines())
     assert (mean["column"], paradigm["column"]) == ("BLiMP", "BLiMP order")
     assert float(mean["score"]) < 67  # a tie is not solved
@@ -159,7 +161,7 @@ def test_a_record_has_the_losses_and_the_scores_of_its_runs(sweep):
     against = sweep / "runs" / "theirs-seed0" / "against.json"
     against.write_text(json.dumps({**theirs, "curve": [[4, 1.5, 6.5], [8, 3.0, 6.25]]}))
     words = ["--to", sweep / "record.json", "--scores", f"first={sweep / 'pairs.csv'}"]
-    assert "left out" in program(PAPER / "build.py", "collect", sweep / "runs", *words)
+    assert "left out" in printed_by(build, "collect", sweep / "runs", *words)
     their_run, run = json.loads((sweep / "record.json").read_text())["runs"]
     assert (their_run["arm"], their_run["seconds"]) == ("transformers", [1.5, 3.0])
     assert their_run["curve"] == [[4, 6.5], [8, 6.25]]

@@ -6,24 +6,25 @@ python -m tests.support_matrix --quick         few, with every pair of values; w
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import torch
 
+from tests.forked_command import run_module
+
 from .cells import Cell, chosen_cells
 from .table import rewrite, support_table
 from .trial import TOLERANCES
 
-ROOT = Path(__file__).parents[2]
+HOURS = 6  # the most that a job takes
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser(prog="python -m tests.support_matrix", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few, none compiled, nothing written")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     tried, failed = 0, {}
     for ranks in (1,) if torch.cuda.device_count() == 1 else (1, 2):
         found = run_cells(ranks, ["--quick"] * arguments.quick)
@@ -36,19 +37,17 @@ def main():
     print(f"\n{tried - len(failed)} of {tried} that were tried work as they should")
     if not arguments.quick:
         rewrite(support_table(failed))
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 def run_cells(ranks, options):
     """Try cells out in one job of so many ranks; return what was found of each."""
-    job = [sys.executable, "-m"]
-    if ranks > 1:
-        job += ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "found.jsonl"
         output.touch()
-        job += ["tests.support_matrix.trial", str(output), *options]
-        subprocess.run(job, cwd=ROOT, check=False)
+        words = [output, *options]
+        finished = run_module("tests.support_matrix.trial", words, ranks, seconds=HOURS * 3600)
+        print(*finished[1:], sep="")
         lines = [json.loads(line) for line in output.read_text().splitlines()]
     return {Cell(*cell): found for cell, found in lines}
 
@@ -66,4 +65,4 @@ def complaint_of(cell, found):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

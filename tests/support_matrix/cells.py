@@ -11,7 +11,7 @@ from pretrain.config.settings import DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION
 from pretrain.engine.execution import AMPERE, Machine, plan_execution
 
 LAYERS, LENGTH, VOCABULARY, ROWS = 3, 16, 64, 2
-STEPS = 6
+STEPS = 4
 
 
 class Cell(NamedTuple):

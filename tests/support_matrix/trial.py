@@ -27,7 +27,7 @@ from ..plain_loop import LoopResult, plain_loop
 from .cells import LENGTH, ROWS, STEPS, VOCABULARY, chosen_cells, ds_config_of, settings_of
 
 PREDICTIONS = 5
-STOPPED_AFTER = 3
+STOPPED_AFTER = 2
 
 # Relative: of losses, of gradient norms, and of the way that the weights have gone. In fp32 sums
 # run in another order; bf16 keeps 8 bits of a number and fp16 11, and Adam divides small gradients

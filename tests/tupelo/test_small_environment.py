@@ -15,7 +15,8 @@ from tests.forked_command import PYTHONPATH
 WITHOUT = """
 import importlib.metadata, sys
 
-ABSENT = "datasets matplotlib pandas pyarrow sacremoses scipy sklearn spacy transformers".split()
+ABSENT = "datasets matplotlib pandas pyarrow sacremoses scipy sklearn spacy transformers triton"
+ABSENT = ABSENT.split()
 find = importlib.metadata.Distribution.from_name
 
 def from_name(name):
