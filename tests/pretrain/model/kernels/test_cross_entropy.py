@@ -85,6 +85,7 @@ def test_a_gradient_that_fp16_cannot_hold_before_loss_scaling_is_not_lost():
     assert relative_error(found[1], weight_gradient) < 3e-3
 
 
+@pytest.mark.slow("a C++ compiler")
 def test_compiled_it_computes_the_same_and_holds_one_matrix():
     """In place: what is as large as the logits would cost a GPU more time than it saves."""
     from torch._inductor.utils import run_and_get_code

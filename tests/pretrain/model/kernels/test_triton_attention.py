@@ -45,52 +45,45 @@ def check(qkv, bias, lengths, d_o, bound):
     assert_close(with_gradients(triton_attention, *arguments), exact(*arguments), bound)
 
 
-@pytest.mark.parametrize(
-    "length",
-    mostly_slow([64, 1, 17, 63, 65, 96], INTERPRETED),
-)
+@pytest.mark.parametrize("length", mostly_slow([64, 1, 65], INTERPRETED))
 def test_values_and_gradients_are_those_of_the_formula(length):
     qkv, bias, d_o = example(length)
     check(qkv, bias, None, d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("length", mostly_slow([17, 64, 96], INTERPRETED))
+@pytest.mark.parametrize("length", mostly_slow([17, 70], INTERPRETED))
 @pytest.mark.usefixtures("architecture")
 def test_half_precision_costs_no_more_than_its_rounding(length, dtype):
-    qkv, bias, d_o = example(length, batch=1, head_width=64, dtype=dtype)
+    qkv, bias, d_o = example(length, batch=1, heads=1, head_width=64, dtype=dtype)
     check(qkv, bias, None, d_o, BOUNDS[dtype])
 
 
 @pytest.mark.parametrize(
-    ("length", "lengths"),
-    mostly_slow(
-        [(33, (33, 1)), (64, (40, 64)), (100, (31, 97))],
-        INTERPRETED,
-    ),
+    ("length", "lengths"), mostly_slow([(33, (33, 1)), (70, (31, 70))], INTERPRETED)
 )
 def test_keys_beyond_the_length_of_a_sequence_are_not_seen(length, lengths):
-    qkv, bias, d_o = example(length)
+    qkv, bias, d_o = example(length, heads=1)
     check(qkv, bias, counts(*lengths), d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("head_width", mostly_slow([16, 32, 64, 128], INTERPRETED))
 def test_every_head_width_is_exact(head_width):
-    qkv, bias, d_o = example(40, batch=1, head_width=head_width)
+    qkv, bias, d_o = example(20, batch=1, heads=1, head_width=head_width)
     check(qkv, bias, None, d_o, BOUNDS[torch.float32])
 
 
-@pytest.mark.parametrize("lengths", [None, (30, 48)])
+@pytest.mark.parametrize("lengths", [None, (30, 33)])
 def test_without_a_bias_it_is_plain_attention(lengths):
-    qkv, _, d_o = example(48)
+    qkv, _, d_o = example(33, heads=1)
     check(qkv, None, lengths and counts(*lengths), d_o, BOUNDS[torch.float32])
 
 
 def test_inputs_may_lie_in_memory_in_any_way():
-    length, generator = 40, torch.Generator().manual_seed(0)
+    length, generator = 20, torch.Generator().manual_seed(0)
     qkv = torch.randn(3, 3, length, 20, generator=generator).to(DEVICE)[..., 3:19]
     qkv = qkv.permute(2, 0, 1, 3).expand(2, -1, -1, -1, -1)
-    bias = torch.randn(3, 64, 64, generator=generator).to(DEVICE)[:, 4:44, 5:45]
+    bias = torch.randn(3, 64, 64, generator=generator).to(DEVICE)[:, 4:24, 5:25]
     d_o = torch.ones((), device=DEVICE).expand(2, 3, length, 16)
     check(qkv, bias, None, d_o, BOUNDS[torch.float32])
 
@@ -111,37 +104,35 @@ def test_the_projections_around_it_get_output_and_gradient_without_a_copy(monkey
     assert gradient.data_ptr() == made[0][0].data_ptr()
 
 
-@pytest.mark.parametrize("programs", [2, 4, 264])
+@pytest.mark.parametrize("programs", mostly_slow([2, 1, 264], INTERPRETED))
 def test_the_batch_may_be_split_in_any_way_for_the_bias_gradient(programs, monkeypatch):
-    # Two heads of one tile each: one share of 5 sequences, shares of 3 and 2, five of 1.
+    # A head of one tile: shares of 3 and 2 sequences, one of 5, five of 1.
     monkeypatch.setattr(module, "BIAS_GRADIENT_PROGRAMS", programs)
-    qkv, bias, d_o = example(16, batch=5)
+    qkv, bias, d_o = example(16, batch=5, heads=1)
     check(qkv, bias, counts(16, 3, 16, 10, 1), d_o, BOUNDS[torch.float32])
 
 
 @pytest.mark.slow(INTERPRETED)
 def test_two_runs_give_the_same_bits():
-    qkv, bias, d_o = example(96, batch=3, dtype=torch.float16)
-    arguments = (qkv, bias, counts(96, 50, 70), 0.2, d_o)
+    qkv, bias, d_o = example(70, heads=1, dtype=torch.float16)
+    arguments = (qkv, bias, counts(70, 50), 0.2, d_o)
     first, second = (with_gradients(triton_attention, *arguments) for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 @pytest.mark.slow(INTERPRETED)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.usefixtures("architecture")
-def test_rows_of_scores_near_minus_100_stay_exact(dtype):
+def test_rows_of_scores_near_minus_100_stay_exact():
     # exp(-100) is no fp32 number, and 192 % 128 = 64: where other kernels have returned NaN
-    qkv, bias, d_o = example(192, batch=1, dtype=dtype)
-    bias = bias - 100
-    if dtype is torch.bfloat16:  # which has whole powers of two there, and nothing between
-        bias = (bias / math.log(2)).round() * math.log(2)
-    check(qkv, bias, None, d_o, BOUNDS[dtype] + 1e-5)  # fp32 numbers near 100 are 8e-6 apart
+    qkv, bias, d_o = example(192, batch=1, heads=1, dtype=torch.bfloat16)
+    # bf16 has whole powers of two there, and nothing between
+    bias = ((bias - 100) / math.log(2)).round() * math.log(2)
+    check(qkv, bias, None, d_o, BOUNDS[torch.bfloat16])
 
 
 @pytest.mark.slow(INTERPRETED)
 def test_a_bias_may_forbid_keys_with_minus_infinity():
-    qkv, bias, d_o = example(70)
+    qkv, bias, d_o = example(70, batch=1)
     bias[0, :, :65] = float("-inf")  # whole tiles
     bias[1].fill_diagonal_(float("-inf"))
     check(qkv, bias, None, d_o, BOUNDS[torch.float32])
@@ -194,25 +185,23 @@ def check_dropout(qkv, bias, lengths, d_o, dropout, bound):
     assert_close(found, exact(*arguments, factors), bound)
 
 
-@pytest.mark.parametrize(
-    ("length", "dropout"), mostly_slow([(33, 0.1), (64, 0.5), (100, 0.1)], INTERPRETED)
-)
+@pytest.mark.parametrize(("length", "dropout"), mostly_slow([(33, 0.1), (70, 0.5)], INTERPRETED))
 def test_dropout_drops_the_same_weights_in_every_kernel(length, dropout):
-    qkv, bias, d_o = example(length)
+    qkv, bias, d_o = example(length, heads=1)
     check_dropout(qkv, bias, None, d_o, dropout, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("with_bias", mostly_slow([True, False], INTERPRETED))
 def test_dropout_goes_with_padding_and_without_a_bias(with_bias):
-    qkv, bias, d_o = example(40)
+    qkv, bias, d_o = example(20)
     bias = bias if with_bias else None
-    check_dropout(qkv, bias, counts(40, 9), d_o, 0.3, BOUNDS[torch.float32])
+    check_dropout(qkv, bias, counts(20, 9), d_o, 0.3, BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("dtype", mostly_slow([torch.bfloat16, torch.float16], INTERPRETED))
 @pytest.mark.usefixtures("architecture")
 def test_which_weights_are_dropped_does_not_depend_on_the_tiles(dtype):
-    qkv, bias, d_o = example(130, batch=1, heads=1, head_width=64, dtype=dtype)
+    qkv, bias, d_o = example(66, batch=1, heads=1, head_width=64, dtype=dtype)
     check_dropout(qkv, bias, None, d_o, 0.1, BOUNDS[dtype])
 
 
@@ -258,7 +247,7 @@ def test_a_recomputed_block_drops_the_weights_that_it_dropped(compiles):
     def block(projected, bias):
         return triton_attention(projected, bias, None, 0.2, 0.3)
 
-    projected = torch.randn(2, 20, 3, 2, 16, device=DEVICE, requires_grad=True)
+    projected = torch.randn(1, 20, 3, 2, 16, device=DEVICE, requires_grad=True)
     bias = torch.randn(2, 20, 20, device=DEVICE, requires_grad=True)
     run = torch.compile(block, backend="aot_eager", fullgraph=True) if compiles else block
     output = checkpoint(run, projected, bias, use_reentrant=False, preserve_rng_state=True)
