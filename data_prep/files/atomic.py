@@ -26,12 +26,12 @@ def put_in_place(partial: Path, final: Path) -> None:
         OSError: it cannot be renamed.
     """
     if partial.is_dir():
-        _write_names_through(partial)
+        write_names_through(partial)
     partial.replace(final)
-    _write_names_through(final.parent)
+    write_names_through(final.parent)
 
 
-def _write_names_through(folder: Path) -> None:
+def write_names_through(folder: Path) -> None:
     """Wait until the names in a folder have reached the disk, where its file system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

@@ -3,13 +3,16 @@
 import contextlib
 import hashlib
 import sys
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
+from data_prep.files.atomic import save_text, write_names_through, write_through
 from pretrain.checkpoint.format import REMOVED, Checkpoint, CheckpointError, remove_tree
 from pretrain.config.errors import ConfigError
 
 CHECKPOINTS = "checkpoints"
+IDENTITY_FILE = "identity"
 PARTIAL, DAMAGED = ".partial", ".damaged"
 
 
@@ -18,14 +21,30 @@ def checkpoints_of(run: Path) -> list[Path]:
     return sorted((run / CHECKPOINTS).glob(f"step_{8 * '[0-9]'}"))
 
 
-def identity_of(run: Path) -> str | None:
-    """Return a digest of the record of a run's first launch, which distinguishes equal names.
+def identity_of(run: Path) -> tuple[str | None, Path]:
+    """Return what distinguishes a run from others of its name, and the file that holds it.
 
-    It survives resumes, copies and moves of the folder. None: no launch is recorded.
+    It survives resumes, copies and moves of the folder. Of a run without that file, it is a digest
+    of the record of its first launch; None: nor is that there.
     """
-    launches = run / "launches.jsonl"
+    file, launches = run / IDENTITY_FILE, run / "launches.jsonl"
+    if file.is_file():
+        return file.read_text(errors="replace").strip(), file
     first = launches.read_bytes().partition(b"\n")[0] if launches.is_file() else b""
-    return hashlib.sha256(first).hexdigest()[:16] if first else None
+    return hashlib.sha256(first).hexdigest()[:16] if first else None, launches
+
+
+def keep_identity(run: Path) -> None:
+    """Write the identity of a run into a file of its own, if it has none; a new run gets one."""
+    if not (run / IDENTITY_FILE).is_file():
+        save_text(run / IDENTITY_FILE, f"{identity_of(run)[0] or uuid.uuid4().hex[:16]}\n")
+
+
+def write_records_through(run: Path) -> None:
+    """Wait until settings, launches, metrics and tokenizer of a run have reached the disk."""
+    for file in run.glob("*.json*"):
+        write_through(file)
+    write_names_through(run)
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:
@@ -62,14 +81,15 @@ def newest_sound_checkpoint(run: Path) -> Path | None:
         CheckpointError: there are checkpoints, and all of them are damaged.
     """
     complaints: list[CheckpointError] = []
-    found = checkpoints_of(run)
+    found, (identity, holder), strangers = checkpoints_of(run), identity_of(run), 0
     for folder in reversed(found):
         try:
             checkpoint = Checkpoint(folder)
-            if checkpoint.content.run not in (None, identity_of(run)):
+            if identity is not None and checkpoint.content.run not in (None, identity):
+                strangers += 1
                 raise CheckpointError(
-                    f"{folder} was written by another run than {run} (to start from its weights: "
-                    "initial_weights)"
+                    f"{folder} was written by another run, {checkpoint.content.run}, than the "
+                    f"{identity} of {holder}"
                 )
             checkpoint.verify()
         except CheckpointError as error:
@@ -86,9 +106,10 @@ def newest_sound_checkpoint(run: Path) -> Path | None:
             )
         return folder
     if complaints:
+        damaged = holder if strangers == len(found) else "one of them"
         raise CheckpointError(
             f"{run} has no sound checkpoint: {'; '.join(map(str, complaints))}; "
-            "restore one of them from a copy, or start a new run"
+            f"restore {damaged} from a copy, or start a new run"
         )
     return None
 

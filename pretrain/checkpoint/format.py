@@ -117,12 +117,13 @@ class Checkpoint:
 
         Raises:
             CheckpointError: one is missing or differs; it is named.
+            ConfigError: one may not be read.
         """
         for name, part in self.content.parts.items():
             try:
                 sha256 = sha256_of(self.folder / name)
             except OSError as error:  # it is missing, or lies on a bad sector
-                raise _damaged(self.folder, f"{name} cannot be read: {error.strerror}") from None
+                raise _unreadable(self.folder / name, error) from None
             if sha256 != part.sha256:
                 raise _damaged(self.folder, f"{name} has another sha256 than when it was written")
 
@@ -184,10 +185,13 @@ def write_part(
         OSError: it cannot be written.
     """
     file = folder / f"part_{rank:05d}.safetensors"
+    file.touch()
+    mode = file.stat().st_mode  # as the umask has it; safetensors puts a file of mode 0600 there
     try:
         save_file(dict(tensors), file)
     except SafetensorError as error:
         raise _os_error(error) from None
+    file.chmod(mode)
     write_through(file)
     part = Part(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
     return {file.name: part}
@@ -251,9 +255,9 @@ def _os_error(error: SafetensorError) -> OSError:
 def _read_content(folder: Path) -> Content:
     try:
         stored = json_in((folder / CONTENT).read_bytes())
-    except FileNotFoundError:
-        raise _damaged(folder, f"it has no {CONTENT}") from None
-    except (OSError, JsonError) as error:
+    except OSError as error:
+        raise _unreadable(folder / CONTENT, error) from None
+    except JsonError as error:
         raise _damaged(folder, f"{CONTENT} cannot be read: {error}") from None
     if not isinstance(stored, dict) or _digest(stored.get("content")) != stored.get("sha256"):
         raise _damaged(folder, f"{CONTENT} has another sha256 than when it was written")
@@ -280,6 +284,13 @@ def _read_content(folder: Path) -> Content:
 
 def _digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _unreadable(file: Path, error: OSError) -> ConfigError:
+    """Return the error: what this user may not read is not damaged."""
+    if isinstance(error, PermissionError):
+        return ConfigError(f"{file} cannot be read: {error.strerror}; ask its owner to allow it")
+    return _damaged(file.parent, f"{file.name} cannot be read: {error.strerror}")
 
 
 def _damaged(folder: Path, reason: str) -> CheckpointError:

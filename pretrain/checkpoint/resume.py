@@ -93,6 +93,11 @@ def plan_resumption(
         changes |= changed(*ranks)
     refuse_changes(folder, changes, elastic=elastic, longer=longer)
     checkpoint = newest_sound_checkpoint(folder)
+    if checkpoint is None and finished(folder) is not None:
+        raise ConfigError(
+            f"{folder} is finished, and its checkpoints are gone: restore one to lengthen it, or "
+            "start a new run"
+        )
     if longer is None or lengthen is None:
         return Resumption(checkpoint, changes, None, micro_sequences)
     step = 0 if checkpoint is None else step_of(checkpoint)

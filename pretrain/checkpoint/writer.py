@@ -20,6 +20,7 @@ from pretrain.checkpoint.folders import (
     kept,
     remove_remains,
     step_of,
+    write_records_through,
 )
 from pretrain.checkpoint.format import Content, Snapshot, complete, remove, write_part
 from pretrain.config.settings import CheckpointSettings
@@ -109,8 +110,9 @@ class Saver:
                 parts={name: part for found in parts for name, part in found.items()},
                 engine=snapshot.counters,
                 progress=progress,
+                run=identity_of(self._run)[0],
             )
-            content = content.model_copy(update={"run": identity_of(self._run)})
+            self._together(lambda: write_records_through(self._run) if is_first else None)
             self._together(lambda: complete(partial, content) if is_first else None)
         except NotWritten as failure:
             if is_first:

@@ -7,9 +7,10 @@ from typing import Any
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import MANIFEST_FILE, sha256_of
 from pretrain.checkpoint.format import Checkpoint
-from pretrain.checkpoint.resume import Resumption, plan_resumption
+from pretrain.checkpoint.resume import Resumption, finished_already, plan_resumption
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import compute_type
+from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
@@ -93,7 +94,7 @@ def run(
     launch["initial_weights"] = initial_weights
     launch["resumed_from"] = None if is_new else progress.step
     launch["changed_settings"] = resumption.changes
-    on_first_rank(ranks, lambda: record.begin(progress.step, launch, settings))
+    on_first_rank(ranks, lambda: record.begin(progress.counters, launch, settings))
     newest = None if checkpoint is None else progress.step
     saver = Saver(request.folder, settings.checkpoint, ranks, newest=newest)
     Trainer(executed, engine, shards, record, progress, rate, saver, interruption).train()
@@ -105,6 +106,9 @@ def _resumption(
     if request.beginning == "start":
         return Resumption(checkpoint=None, changes={})
     record.hold()
+    done = finished_already(request.folder, request.settings, lengthen=request.lengthen)
+    if done is not None:  # by another process, since the folder was checked
+        raise ConfigError(done)
     resumption = plan_resumption(
         request.folder,
         request.settings,

@@ -1,6 +1,7 @@
 """The run folder: everything needed to reproduce, resume and compare a run.
 
 run.json          the settings            ds_config.json   as DeepSpeed got it
+identity          of the run, in each of its checkpoints too
 tokenizer.json    of the shards           manifest.json    of the shards
 launches.jsonl    one line per start
 metrics.jsonl     training                evals.jsonl      held-out loss
@@ -13,6 +14,7 @@ import errno
 import fcntl
 import json
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,10 +23,12 @@ from data_prep.files.atomic import append_whole, remove_cut_line, save_text
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import TOKENIZER_FILE, write_manifest
-from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE
+from pretrain.checkpoint.folders import keep_identity, write_records_through
+from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE, refuse_to_start
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.train.recording.metric_files import MetricFile
+from pretrain.train.recording.progress import Counters
 from pretrain.train.recording.provenance import environment
 from pretrain.train.recording.scalars import scalars_of_evaluation, scalars_of_metrics
 from pretrain.train.recording.tensorboard import Curves
@@ -43,6 +47,7 @@ class RunRecord:
         self.folder = folder
         self._metrics = MetricFile(folder / "metrics.jsonl")
         self._evaluations = MetricFile(folder / "evals.jsonl")
+        self._files = (self._metrics, self._evaluations)
         self._curves: Curves | None = None
         self._wandb: WandbSync | None = None
         self._lock: TextIO | None = None
@@ -51,8 +56,13 @@ class RunRecord:
         """Keep other launches out of the folder for as long as this process lives.
 
         Raises:
-            ConfigError: one is training in it, or it cannot be written.
+            ConfigError: one is training in it, it cannot be written, or a file in it is a link.
         """
+        for file in self.folder.glob("*"):
+            if file.is_symlink() and not file.is_dir():
+                raise ConfigError(
+                    f"{file} is a link, through which the run would write; put a file in its place"
+                )
         try:
             self._lock = (self.folder / "lock").open("a")
         except OSError as error:
@@ -72,11 +82,13 @@ class RunRecord:
         """Write what describes the run.
 
         Raises:
-            ConfigError: the folder cannot be written, or another launch has just begun in it.
+            ConfigError: the folder cannot be written, or another launch has begun, or even ended,
+                in it since it was checked.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.hold()
+            refuse_to_start(self.folder)
             shutil.copyfile(shards.tokenizer_path, self.folder / TOKENIZER_FILE)
             write_manifest(self.folder, shards.manifest)
             self.describe(settings, ds_config)
@@ -93,14 +105,17 @@ class RunRecord:
         save_text(self.folder / "ds_config.json", json.dumps(ds_config, indent=1) + "\n")
         save_text(self.folder / RUN_FILE, as_json(settings))
 
-    def begin(self, step: int, launch: dict[str, Any], settings: RunSettings) -> None:
-        """Record a launch that starts after `step`; remove what an interrupted one wrote after it.
+    def begin(self, counters: Counters, launch: dict[str, Any], settings: RunSettings) -> None:
+        """Record a launch; remove what an interrupted one wrote after the step where it starts.
+
+        Lines of earlier steps that are missing are named: a full disk, or a loss of power.
 
         Raises:
             ConfigError: there is no room for it.
         """
         launches = self.folder / "launches.jsonl"
         try:
+            keep_identity(self.folder)
             remove_cut_line(launches)
             line = {"at": time.strftime("%FT%T%z"), **launch, **environment()}
             append_whole(launches, json.dumps(line) + "\n")
@@ -109,16 +124,24 @@ class RunRecord:
             if settings.loggers:
                 self._settings = settings
                 self._curves = Curves(self.folder, settings)
-            self.discard_after(step)
+            kept = self.discard_after(counters.step)
         except OSError as error:
             raise self._cannot_be_written(error) from None
+        every = (settings.log_every_steps, settings.evaluation.every_steps)
+        missing = [
+            f"{file.file.name} lacks {len(lost)} lines of steps {lost[0]} to {lost[-1]}"
+            for file, steps, period in zip(self._files, kept, every, strict=True)
+            if len(lost := sorted({*range(period, counters.step + 1, period)} - steps))
+            > counters.left_out_steps
+        ]
+        if missing:
+            print(f"warning: {self.folder}: {'; '.join(missing)}", file=sys.stderr)
 
-    def discard_after(self, step: int) -> None:
-        """Remove the lines that were written after `step`."""
-        self._metrics.discard_after(step)
-        self._evaluations.discard_after(step)
+    def discard_after(self, step: int) -> list[set[int]]:
+        """Remove the lines that were written after `step`; return the steps of the others."""
         if self._curves is not None:
             self._curves.restart(step)
+        return [file.discard_after(step) for file in self._files]
 
     def log(self, metrics: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl and TensorBoard."""
@@ -141,6 +164,7 @@ class RunRecord:
         try:
             self._metrics.settle()
             self._evaluations.settle()
+            write_records_through(self.folder)
             save_text(self.folder / RESULT_FILE, json.dumps(result, indent=1) + "\n")
         except OSError as error:
             raise self._cannot_be_written(error) from None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pretrain.checkpoint.folders import identity_of
 from pretrain.config.settings import RunSettings
 
 
@@ -16,11 +17,11 @@ class WandbSync:
     def __init__(self, folder: Path, settings: RunSettings) -> None:
         """Begin it, or continue that of earlier launches, before TensorBoard has a writer."""
         name = folder.resolve().name
-        first_launch = (folder / "launches.jsonl").read_text().partition("\n")[0]
+        identity, _ = identity_of(folder)
         self._run = _or_warning(
             lambda: importlib.import_module("wandb").init(
                 name=name,
-                id=hashlib.sha256((name + first_launch).encode()).hexdigest()[:12],
+                id=hashlib.sha256(f"{name}{identity}".encode()).hexdigest()[:12],
                 resume="allow",
                 sync_tensorboard=True,
                 dir=str(folder),

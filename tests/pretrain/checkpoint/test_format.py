@@ -2,10 +2,10 @@
 
 import errno
 import hashlib
-import json
 import math
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from pretrain.checkpoint.folders import (
     checkpoint_folder,
     checkpoints_of,
     identity_of,
+    keep_identity,
     kept,
     newest_checkpoint,
     newest_sound_checkpoint,
@@ -149,7 +150,7 @@ DAMAGES = {
     ),
     "no description": (
         lambda folder: (folder / "checkpoint.json").unlink(),
-        "it has no checkpoint.json",
+        "checkpoint.json cannot be read: No such file",
     ),
     "another number": (
         lambda folder: (folder / "checkpoint.json").write_text(
@@ -195,19 +196,24 @@ def test_a_damaged_checkpoint_is_refused_saying_how_and_the_one_before_is_taken(
 
 
 def test_a_checkpoint_of_another_run_is_not_resumed_from(tmp_path, capsys):
-    for name in ("run", "other"):
-        write(tmp_path / name, 5)
-        (tmp_path / name / "launches.jsonl").write_text(json.dumps({"at": name}) + "\n")
-    newest_sound_checkpoint(tmp_path / "run")
-    assert capsys.readouterr().err == ""  # of before runs were recorded
-    foreign = write(tmp_path / "run", 10)
-    reseal(foreign, lambda content: content.update(run=identity_of(tmp_path / "other")))
-    found = newest_sound_checkpoint(tmp_path / "run")
-    assert found == checkpoint_folder(tmp_path / "run", 5)
-    assert "step_00000010 was written by another run than" in capsys.readouterr().err
-    own = write(tmp_path / "run", 15)
-    reseal(own, lambda content: content.update(run=identity_of(tmp_path / "run")))
-    assert newest_sound_checkpoint(tmp_path / "run") == own
+    """Nor is one of this run taken for one of another, whatever becomes of its launches."""
+    launches, file = tmp_path / "launches.jsonl", tmp_path / "identity"
+    launches.write_text('{"at": "then"}\n')
+    identity, _ = identity_of(tmp_path)  # of a run that has no file for it
+    keep_identity(tmp_path)
+    launches.write_text('{"at": "Then"}\n')
+    assert identity_of(tmp_path) == (identity, file)
+    for step, run in ((5, identity), (10, "of another")):
+        reseal(write(tmp_path, step), lambda content, run=run: content.update(run=run))
+    assert newest_sound_checkpoint(tmp_path) == checkpoint_folder(tmp_path, 5)
+    assert f"by another run, of another, than the {identity} of {file}" in capsys.readouterr().err
+    file.write_text("changed by hand\n")
+    with pytest.raises(CheckpointError, match=f"restore {file} from a copy"):
+        newest_sound_checkpoint(tmp_path)
+    assert checkpoints_of(tmp_path) == [checkpoint_folder(tmp_path, 5)]
+    file.unlink()
+    launches.unlink()
+    assert newest_sound_checkpoint(tmp_path)  # there is nothing to compare with
 
 
 def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatch, capsys):
@@ -222,6 +228,26 @@ def test_a_file_that_the_disk_does_not_give_back_is_damaged(tmp_path, monkeypatc
     assert newest_sound_checkpoint(tmp_path) == older
     complaint = "part_00000.safetensors cannot be read: Input/output error"
     assert complaint in capsys.readouterr().err
+
+
+def test_what_may_not_be_read_is_not_damaged(tmp_path, monkeypatch):
+    folders = [write(tmp_path, step) for step in (5, 10)]
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    for owner, name in ((checkpoint_format, "sha256_of"), (Path, "read_bytes")):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, refuse)
+            with pytest.raises(ConfigError, match="_00000010/.*Permission denied; ask its owner"):
+                newest_sound_checkpoint(tmp_path)
+    assert checkpoints_of(tmp_path) == folders
+
+
+def test_its_files_have_the_permissions_of_other_files(tmp_path):
+    (tmp_path / "other").touch()
+    expected = (tmp_path / "other").stat().st_mode
+    assert {file.stat().st_mode for file in write(tmp_path).iterdir()} == {expected}
 
 
 def test_what_another_version_wrote_is_refused_and_not_taken_for_damaged(tmp_path):

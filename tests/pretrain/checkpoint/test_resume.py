@@ -10,7 +10,9 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import as_json
 from pretrain.train.checks import obstacles, ranks_here
+from pretrain.train.recording.run_folder import RunRecord
 from pretrain.train.request import RunRequest
+from pretrain.train.start import _resumption
 
 LAUNCH = {"world_size": 2, "training_data": "a", "held_out": "b"}
 DS_CONFIG = {"zero_optimization": {"stage": 1}}
@@ -66,6 +68,20 @@ def test_a_run_that_is_older_than_a_setting_was_started_with_its_default(run):
     del stored["checkpoint"]["keep_last"], stored["optimizer"]["epsilon"]
     (run / "run.json").write_text(json.dumps(stored))
     assert resume(run).changes == {}
+
+
+def test_a_finished_run_without_checkpoints_does_not_begin_anew(run):
+    (run / "result.json").write_text('{"step": 20}')
+    with pytest.raises(ConfigError, match="is finished, and its checkpoints are gone"):
+        resume(run, "--steps", "40", lengthen="stretch")
+
+
+def test_a_run_that_another_process_has_finished_meanwhile_is_left_alone(run):
+    request = RunRequest(load_settings("tiny_cpu"), run, "resume")
+    request.check_folder()
+    (run / "result.json").write_text('{"step": 20}')
+    with pytest.raises(ConfigError, match="is finished already: 20 steps"):
+        _resumption(request, RunRecord(run), DS_CONFIG, LAUNCH)
 
 
 AUTO = ("--batch.micro_sequences", "auto")

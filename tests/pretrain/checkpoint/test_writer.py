@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -49,6 +50,34 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     assert steps(tmp_path) == [5] and saver.newest == 5
     content = Checkpoint(checkpoint_folder(tmp_path, 5)).content
     assert (content.step, content.world_size, content.progress) == (5, 1, {"step": 5})
+
+
+def test_a_checkpoint_exists_when_all_that_it_relies_on_is_on_the_disk(tmp_path, monkeypatch):
+    """A loss of power leaves nothing empty beside it: the order of syncing and renaming."""
+    records = ("run.json", "tokenizer.json", "launches.jsonl", "metrics.jsonl", "evals.jsonl")
+    for name in records:
+        (tmp_path / name).write_text("{}\n")
+    done, fsync, rename = [], os.fsync, Path.replace
+
+    def synced(descriptor):
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def renamed(path, target):
+        done.append(target)
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
+    saver.save(5, snapshot(), {})
+    saver.wait()
+    folder = checkpoint_folder(tmp_path, 5)
+    before, after = done[: done.index(folder)], done[done.index(folder) + 1 :]
+    partial = folder.with_suffix(".partial")
+    written = [partial, *(partial / file.name for file in folder.iterdir())]
+    assert {*written, tmp_path, *(tmp_path / name for name in records)} <= {*before}
+    assert after == [folder.parent]
 
 
 def test_a_save_waits_for_the_one_before(tmp_path):

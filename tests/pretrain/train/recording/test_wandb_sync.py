@@ -6,6 +6,7 @@ import types
 import pytest
 
 from pretrain.config.recipe import load_settings
+from pretrain.train.recording.progress import Counters
 from pretrain.train.recording.run_folder import RunRecord
 from tests.pretrain.train.recording.test_tensorboard import METRICS, points
 
@@ -34,7 +35,7 @@ def calls(monkeypatch):
 
 def train_until(folder, step):
     record = RunRecord(folder)
-    record.begin(step - 5, {}, SETTINGS)
+    record.begin(Counters(step=step - 5), {}, SETTINGS)
     record.log({**METRICS, "step": step})
     record.close()
 
