@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pretrain.checkpoint.lengthening import How, choice_missing, longer_setting
+from pretrain.checkpoint.lengthening import How, longer_setting
 from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
@@ -28,25 +28,6 @@ FIX = "restore it from a copy"
 Changes = dict[str, tuple[Any, Any]]  # by setting: value before, value now
 
 
-def refuse_other_settings(
-    folder: Path, settings: RunSettings, *, elastic: bool, lengthen: How | None
-) -> None:
-    """Refuse settings with which a run cannot be resumed; needs neither its data nor its machine.
-
-    Args:
-        folder: of the run.
-        settings: that are asked for.
-        elastic: whether the execution may differ from before.
-        lengthen: how the schedules continue, if `settings` has more steps or hours.
-
-    Raises:
-        ConfigError: settings differ (they are named), or the run becomes longer and `lengthen` is
-            None; or run.json is damaged.
-    """
-    _, longer, changes = compared(folder, settings, lengthen)
-    refuse_changes(folder, changes, elastic=elastic, longer=longer)
-
-
 def compared(
     folder: Path, settings: RunSettings, lengthen: How | None
 ) -> tuple[dict[str, Any], str | None, Changes]:
@@ -59,7 +40,12 @@ def compared(
     now = flat_settings(settings)
     longer = longer_setting(stored, now)
     if longer is not None and lengthen is None:
-        raise choice_missing(folder, settings, longer, stored[longer])
+        raise ConfigError(
+            f"{folder} was planned for {stored[longer]:,} {longer}; to continue it to "
+            f"{now[longer]:,}, choose --lengthen stretch (the learning rate that a run of "
+            f"{now[longer]:,} {longer} has here) or --lengthen restart (a new warm-up and decay "
+            "over what is left)"
+        )
     return stored, longer, changed(stored, now)
 
 

@@ -9,10 +9,8 @@ Weights, optimizer state and the order of the samples continue in both.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 
 How = Literal["stretch", "restart"]
@@ -56,13 +54,3 @@ def lengthened(settings: RunSettings, *, how: How, step: int) -> RunSettings:
         return settings
     restarts = (*(known for known in settings.restarts_after if known < step), step)
     return settings.model_copy(update={"restarts_after": restarts})
-
-
-def choice_missing(folder: Path, settings: RunSettings, name: str, before: float) -> ConfigError:
-    """Return the error where a run becomes longer by setting `name` and nobody said how."""
-    now = settings.steps if name == "steps" else settings.hours
-    return ConfigError(
-        f"{folder} was planned for {before:,} {name}; to continue it to {now:,}, choose --lengthen "
-        f"stretch (the learning rate that a run of {now:,} {name} has here) or --lengthen restart "
-        "(a new warm-up and decay over what is left)"
-    )

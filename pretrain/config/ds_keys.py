@@ -57,31 +57,18 @@ for _name, (_base, _fields) in BLOCKS.items():
     FIELDS[_name] = (_block, _block())
 DeepSpeedJson = create_model("DeepSpeedJson", __base__=Block, **FIELDS)
 
-GONE = "DeepSpeed 0.19 no longer has it"
 FITS = "an encoder of this size fits on the device"
 DIVIDED = "checkpoints rely on weights that are divided among all ranks"
 
-# Keys that DeepSpeed has or had, refused here, and why; those in a block where they are on.
+# Keys that DeepSpeed has, and why they are refused; those in a block where they are on. Keys of no
+# list are refused too.
 REFUSED = {
     "activation_checkpointing": "this model does not read it; set engine.recompute_blocks=true",
-    "aio": "nothing is offloaded here",
-    "amp": f'{GONE}; use a "fp16" or "bf16" block',
     "checkpoint": "checkpoints are this trainer's own; see the settings under checkpoint",
     "compile": "each block is compiled separately; see engine.compile_blocks",
-    "compression_training": GONE,
-    "curriculum_learning": GONE,
-    "data_efficiency": "it would choose other samples than the recipe",
-    "data_types": "it changes where gradients and their sums are kept, which checkpoints rely on",
-    "elasticity": f"{GONE}; use --resume --elastic on other GPUs",
-    "gradient_allreduce_op": "gradients are means over the ranks",
-    "gradient_predivide_factor": "ZeRO 2 and 3 do not have it",
-    "managed_gradient_accumulation": "each micro-batch would become an optimizer step",
-    "prescale_gradients": "ZeRO 2 and 3 do not have it",
     "progressive_layer_drop": "give the recipe layer_drop.schedule=progressive, its theta as "
     "layer_drop.theta_bar and layer_drop.gamma; layer_drop.compat=deepspeed repeats bing_bert",
     "scheduler": "the learning rate is the recipe's; see learning_rate.schedule",
-    "sparse_attention": GONE,
-    "sparse_gradients": GONE,
     "fp16.fp16_master_weights_and_grads": "checkpoints hold fp32",
     "bf16.bf16_master_weights_and_grads": "checkpoints hold fp32",
     "bf16.bf16_optimizer_states": "checkpoints hold fp32",

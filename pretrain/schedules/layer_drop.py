@@ -218,22 +218,16 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
             )
     if settings.schedule != "stages":
         return
-    if settings.draw_per == "sequence" and min(settings.stages) * num_layers <= ALWAYS_KEPT:
+    between = min(settings.stages) * num_layers - ALWAYS_KEPT
+    if (
+        num_layers <= ALWAYS_KEPT
+        or between < 0
+        or (between == 0 and settings.draw_per == "sequence")
+    ):
         raise ConfigError(
-            f"layer_drop.stages={min(settings.stages):g} of model.num_layers={num_layers} is the "
-            "first and the last block alone, and with layer_drop.draw_per='sequence' every block "
-            "runs on some sequences; raise the stage, or choose micro_batch"
-        )
-    if num_layers <= ALWAYS_KEPT:
-        raise ConfigError(
-            f"layer_drop.schedule='stages' always keeps the first and the last block, and "
-            f"model.num_layers={num_layers} has no other; choose another schedule"
-        )
-    if min(settings.stages) * num_layers < ALWAYS_KEPT:
-        raise ConfigError(
-            f"layer_drop.stages={min(settings.stages):g} of model.num_layers={num_layers} is less "
-            f"than the first and the last block, which always run; give at least "
-            f"{ALWAYS_KEPT / num_layers:.3g}"
+            f"layer_drop.stages={min(settings.stages):g} of model.num_layers={num_layers}: the "
+            "first and the last block always run, and one by sequences runs on some; give more "
+            "than their share, or choose another schedule or draw_per"
         )
 
 

@@ -6,7 +6,7 @@ Imports no torch: a start prints this, and refuses a folder, within the first se
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pretrain.checkpoint.changes import refuse_other_settings
+from pretrain.checkpoint.changes import compared, refuse_changes
 from pretrain.checkpoint.lengthening import How
 from pretrain.checkpoint.starting import RUN_FILE, finished, refuse_to_start
 from pretrain.config.errors import ConfigError
@@ -66,15 +66,13 @@ class RunRequest(NamedTuple):
         """Refuse settings with which the run cannot be resumed.
 
         Raises:
-            ConfigError: they differ from before (they are named).
+            ConfigError: they differ from before (they are named), it becomes longer and nobody
+                said how, or run.json is damaged.
         """
         if self.beginning != "start":
-            refuse_other_settings(
-                self.folder,
-                self.settings,
-                elastic=self.beginning == "elastic",
-                lengthen=self.lengthen,
-            )
+            _, longer, changes = compared(self.folder, self.settings, self.lengthen)
+            elastic = self.beginning == "elastic"
+            refuse_changes(self.folder, changes, elastic=elastic, longer=longer)
 
 
 def folder_of(given: Path | None, recipe: str, settings: RunSettings) -> Path:

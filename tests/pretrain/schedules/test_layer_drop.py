@@ -167,13 +167,6 @@ def test_windows_of_sequences_follow_the_drop_mask_of_their_micro_batch():
     assert draws != scales_of_step(6, settings, theta=0.3, count=3)
 
 
-def test_a_stage_of_the_first_and_last_block_leaves_nothing_to_draw_by_sequence():
-    stages = drop(schedule="stages", stages=(0.5, 1.0), draw_per="sequence")
-    with pytest.raises(ConfigError, match="is the first and the last block alone"):
-        check_layer_drop(stages, 4)
-    check_layer_drop(stages, 6)
-
-
 def test_draws_by_sequence_that_drop_no_sequence_are_refused():
     words = ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "sequence"]
     words += ["--batch.micro_sequences", "1", "--batch.global_sequences", "4"]
@@ -227,12 +220,15 @@ def test_impossible_settings_are_refused():
         check_layer_drop(drop(schedule="progresive"), LAYERS)
     with pytest.raises(ConfigError, match="compat='deepspeed' is defined for"):
         check_layer_drop(drop(schedule="reverse", compat="deepspeed"), LAYERS)
-    with pytest.raises(ConfigError, match="num_layers=2 has no other; choose another schedule"):
-        check_layer_drop(drop(schedule="stages"), 2)
-    few = drop(schedule="stages", stages=(0.4, 1.0))
-    check_layer_drop(few, 5)
-    with pytest.raises(ConfigError, match=r"stages=0.4 of model.num_layers=4 is less .*least 0.5"):
-        check_layer_drop(few, 4)
+    for stages, draw_per, few, enough in (
+        ((0.4, 1.0), "step", 4, 5),
+        ((0.5, 1.0), "sequence", 4, 5),
+        ((1.0,), "step", 2, 3),
+    ):
+        staged = drop(schedule="stages", stages=stages, draw_per=draw_per)
+        check_layer_drop(staged, enough)
+        with pytest.raises(ConfigError, match=f"num_layers={few}: the first and the last block"):
+            check_layer_drop(staged, few)
     for stages in ((), (0.0, 1.0), (1.2,)):
         with pytest.raises(ValueError, match="stages"):
             drop(schedule="stages", stages=stages)
