@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-from pathlib import Path
 
 import numpy
 import pytest
@@ -13,8 +11,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from data_prep.files.errors import UserError
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import sha256_of
+from pretrain.__main__ import main
 from pretrain.checkpoint.folders import newest_checkpoint
 from pretrain.checkpoint.format import load_weights
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import MaskedSplit
 from pretrain.data.frequencies import frequency_entropy
@@ -36,26 +36,26 @@ from tests.pretrain.train.recording.test_progress import (
 from tests.selection import mostly_slow
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
-ROOT = Path(__file__).parents[3]
+STEPS = 40
 
 
 @pytest.fixture(scope="module")
 def whole(command, tmp_path_factory):
     """A run with layer drop, dropout and accumulation that was not stopped."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    return command.train(folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
+    return command.train(folder, "--steps", STEPS, "--model.dropout", 0.1, *DROPS)
 
 
 def test_the_loss_falls(whole):
     metrics = lines(whole, "metrics.jsonl")
-    assert [row["step"] for row in metrics] == list(range(5, 61, 5))
+    assert [row["step"] for row in metrics] == list(range(5, STEPS + 1, 5))
     assert metrics[-1]["loss"] < metrics[0]["loss"] - 0.1
 
 
 def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whole, tmp_path):
     """Bit for bit, killed at an arbitrary moment after a checkpoint, in the middle of a shard."""
     folder = tmp_path / "run"
-    words = command.words("--run-folder", folder, "--steps", 60, "--model.dropout", 0.1, *DROPS)
+    words = command.words("--run-folder", folder, "--steps", STEPS, "--model.dropout", 0.1, *DROPS)
     started = start_module("pretrain", words, files=[(tmp_path / "out", tmp_path / "errors")])
     started.wait_until((folder / "checkpoints/step_00000020").exists)
     assert started.kill() and not (folder / "result.json").exists()
@@ -74,17 +74,16 @@ def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whol
 
 
 @pytest.mark.ranks
-@pytest.mark.parametrize(
-    "launcher", mostly_slow(["deepspeed", "torchrun"], "the same with torchrun")
-)
+@pytest.mark.parametrize("launcher", mostly_slow([None, "torchrun"], "starts a true launcher"))
 def test_two_ranks_train_like_one(command, tmp_path, launcher):
-    words = ("--batch.micro_sequences", 4, "--layer_drop.draw_per", "step", *DROPS)
+    words = ("--batch.micro_sequences", 4, "--layer_drop.draw_per", "step", *DROPS, "--steps", 10)
     one = command.train(tmp_path / "one", *words)
-    two = command.train(tmp_path / "two", *words, launcher=two_ranks(launcher))
+    how = {"ranks": 2} if launcher is None else {"launcher": two_ranks(launcher)}
+    two = command.train(tmp_path / "two", *words, **how)
     assert lines(two, "launches.jsonl")[0]["world_size"] == 2
     for name in ("metrics.jsonl", "evals.jsonl"):
         for ours, theirs in zip(lines(two, name), lines(one, name), strict=True):
-            # another order of summation, grown over 20 steps
+            # another order of summation, grown over the steps
             assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
             # each rank computes the position bias of its own batch
             assert ours["flops"] == pytest.approx(theirs["flops"], rel=1e-2)
@@ -111,7 +110,7 @@ def test_realised_keep_rates_and_flops_are_those_of_the_drop_masks(whole):
     settings = load_settings(whole)
     scales = [
         of_pass
-        for step in range(60)
+        for step in range(STEPS)
         for of_pass in scales_of_step(step, settings, theta=0.4, count=2)
     ]
     metrics = lines(whole, "metrics.jsonl")
@@ -121,11 +120,11 @@ def test_realised_keep_rates_and_flops_are_those_of_the_drop_masks(whole):
         assert row["theta"] == 0.4
     kept = (numpy.array(scales) != 0).sum(1)
     last = metrics[-1]
-    steps = kept.reshape(60, 2).tolist()
+    steps = kept.reshape(STEPS, 2).tolist()
     assert last["flops"] == pytest.approx(sum(step_flops(*blocks) for blocks in steps))
-    assert last["full_depth_flops"] == pytest.approx(60 * FULL_STEP)
+    assert last["full_depth_flops"] == pytest.approx(STEPS * FULL_STEP)
     dropped = (0.3 + 0.6) * ROW_AND_BLOCK - 0.3 * 0.6 * LEFT_OUT_OF_ROW  # of a row
-    expected = last["full_depth_flops"] - 60 * 8 * dropped
+    expected = last["full_depth_flops"] - STEPS * 8 * dropped
     assert last["expected_flops"] == pytest.approx(expected)
 
 
@@ -159,7 +158,7 @@ def test_tensorboard_shows_losses_rates_and_layers(whole):
         assert sum(shown) / len(shown) == pytest.approx(expected, abs=0.1)
     last = events.Scalars("held_out/loss")[-1]
     row = lines(whole, "evals.jsonl")[-1]
-    assert last.step == 60 and last.value == pytest.approx(row["loss"], rel=1e-6)
+    assert last.step == STEPS and last.value == pytest.approx(row["loss"], rel=1e-6)
 
 
 def test_the_run_folder_tells_what_the_run_was(whole, shards):
@@ -180,43 +179,20 @@ def test_the_run_folder_tells_what_the_run_was(whole, shards):
     assert (whole / "tokenizer.json").read_bytes() == (shards / "tokenizer.json").read_bytes()
 
 
-def test_a_second_start_into_the_same_folder_is_refused(command, whole):
-    before = (whole / "metrics.jsonl").read_bytes()
-    status, _, errors = command.run(command.words("--run-folder", whole))
-    assert status == 1
-    assert errors.strip() == (
-        f"error: {whole} already holds a run, which is finished; lengthen it with --resume and "
-        "more --steps, or choose another folder with --run-folder"
-    )
-    assert (whole / "metrics.jsonl").read_bytes() == before
-
-
-def test_a_resume_on_other_shards_is_refused(command, whole, tmp_path):
-    copy = shutil.copytree(whole, tmp_path / "copy")
-    (copy / "result.json").unlink()  # a finished run needs no shards
-    launches = (copy / "launches.jsonl").read_text()
-    (copy / "launches.jsonl").write_text(
-        launches.replace('"training_data": "', '"training_data": "0')
-    )
-    status, _, errors = command.run(["train", str(copy), "--resume"])
-    assert status == 1 and "the shards are not those that it was started on" in errors
-
-
-def test_fill_mask_prints_the_five_best_words(command, whole):
-    status, output, errors = command.run(["fill-mask", str(whole), "abcd [MASK] efgh."])
-    assert status == 0, errors
-    guesses = [line.split() for line in output.splitlines() if "%" in line]
+def test_fill_mask_prints_the_five_best_words(whole, capsys):
+    main(["fill-mask", str(whole), "abcd [MASK] efgh."])
+    guesses = [line.split() for line in capsys.readouterr().out.splitlines() if "%" in line]
     assert len(guesses) == 5
     probabilities = [float(guess[0].rstrip("%")) for guess in guesses]
     assert probabilities == sorted(probabilities, reverse=True) and probabilities[0] > 0
-    status, _, errors = command.run(["fill-mask", str(whole), "no mask"])
-    assert status == 1 and "has no [MASK]" in errors
+    with pytest.raises(ConfigError, match=r"has no \[MASK\]"):
+        main(["fill-mask", str(whole), "no mask"])
 
 
-def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path):
+def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path, capsys):
     words = command.words("--run-folder", tmp_path, "--steps", "3600000", "--dry-run")
-    status, output, errors = command.run([*words, "--show-settings"])
-    assert status == 0, errors
+    main([*words, "--show-settings"])
+    output = capsys.readouterr().out
     shown, _ = json.JSONDecoder().raw_decode(output, output.index("{"))
     assert (shown["steps"], shown["data"]["shards"]) == (3_600_000, str(command.shards))
     parameters = parameters_by_group(load_settings("tiny_cpu").model)["total"]
@@ -229,23 +205,25 @@ def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path):
     assert re.search(r"^cost +10 hours of this machine$", output, re.MULTILINE)
     assert "--dry-run --measure 60 measures it" in " ".join(output.split())
     assert "memory per rank" in output and not list(tmp_path.iterdir())
+    main(command.words("--hours", "24", "--dry-run"))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "what 24 h allow; --dry-run --measure 60 measures it" in said
 
 
-def test_a_dry_run_of_a_finished_run_needs_no_shards_and_says_so(command, whole):
-    words = ["train", str(whole), "--resume", "--dry-run", "--data.shards", "nowhere"]
-    status, output, errors = command.run(words)
-    assert status == 0, errors
-    assert f"{whole} is finished already: 60 steps" in output
+def test_a_dry_run_of_a_finished_run_needs_no_shards_and_says_so(whole, capsys):
+    main(["train", str(whole), "--resume", "--dry-run", "--data.shards", "nowhere"])
+    assert f"{whole} is finished already: {STEPS} steps" in capsys.readouterr().out
 
 
-def test_a_dry_run_reports_all_that_a_start_would_refuse(command, tmp_path):
+def test_a_dry_run_reports_all_that_a_start_would_refuse(tmp_path, capsys):
     (tmp_path / "note.txt").write_text("")
     words = [
         *("train", "tiny_cpu", "--dry-run", "--run-folder", str(tmp_path)),
         *("--engine.ds_config", "zero1_fp16", "--corpus", str(tmp_path / "nowhere.txt")),
     ]
-    status, output, _ = command.run(words)
-    assert status == 1
+    with pytest.raises(SystemExit, match="1"):
+        main(words)
+    output = capsys.readouterr().out
     refused = [line for line in output.splitlines() if re.match(r"(it|this machine) cannot ", line)]
     texts = ("note.txt", "cannot execute it: fp16 needs a CUDA device", "nowhere.txt")
     for line, text in zip(refused, texts, strict=True):
@@ -253,12 +231,14 @@ def test_a_dry_run_reports_all_that_a_start_would_refuse(command, tmp_path):
     assert "tokens per step" in output  # it is described all the same
 
 
-def test_what_cannot_train_is_refused_before_shards_are_built(command, tmp_path):
+def test_what_cannot_train_is_refused_before_shards_are_built(tmp_path, monkeypatch):
+    """A start builds by this command."""
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("A text that is there.\n\nAnother one.\n")
-    words = ("--run-folder", str(tmp_path / "run"), "--corpus", str(tmp_path / "text.txt"))
-    status, _, errors = command.run(["train", "tiny_cpu", *words, "--initial_weights", "nowhere"])
-    assert status == 1 and "nowhere" in errors and len(errors.strip().splitlines()) == 1
-    assert not (tmp_path / "run").exists()
+    words = ("--ranks", "1", "--corpus", "text.txt", "--initial_weights", "nowhere")
+    with pytest.raises(ConfigError, match="nowhere"):
+        main(["prepare", "tiny_cpu", *words])
+    assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
 
 
 @pytest.mark.parametrize(

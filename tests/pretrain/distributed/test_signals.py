@@ -17,6 +17,7 @@ from pretrain.distributed.signals import (
     Interruption,
     silence_unread_output,
 )
+from tests.forked_command import start_module
 from tests.pretrain.conftest import ROOT, lines
 from tests.waiting import wait_until
 
@@ -151,8 +152,20 @@ def test_output_without_a_reader_is_discarded_and_other_output_is_kept():
 
 
 def wait_for_step(process, folder, step):
+    wait_until(lambda: has_step(folder, step), process, seconds=300)
+
+
+def has_step(folder, step):
     file, wanted = folder / "metrics.jsonl", f'"step": {step},'
-    wait_until(lambda: file.exists() and wanted in file.read_text(), process, seconds=300)
+    return file.exists() and wanted in file.read_text()
+
+
+def start(words, folder):
+    """Start a run in a fork, and return it after its fifth step, with its processes."""
+    started = start_module("pretrain", words, files=[(folder / "out", folder / "errors")])
+    assert started.wait_until(lambda: has_step(folder / "run", 5))
+    run = psutil.Process(started.processes[0].pid)
+    return started, [*run.children(), run]
 
 
 def step_of(output, folder):
@@ -174,12 +187,12 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_goes_on_like_one_never_s
     """As Ctrl-C does it; the group has loader workers."""
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", STEPS, *WORDS)
-    process = command.start([*words, "--data.loader_workers", "2"], start_new_session=True)
-    wait_for_step(process, folder, 5)
-    os.killpg(process.pid, signal.SIGINT)
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors[-3000:]
-    assert "Traceback" not in errors and errors.count("SIGINT: saving") == 1
+    started, group = start([*words, "--data.loader_workers", "2"], tmp_path)
+    for process in group:
+        process.send_signal(signal.SIGINT)
+    assert started.wait() == [0], started.output
+    output, errors = (file.read_text() for file in started.files)
+    assert len(group) == 3 and "Traceback" not in errors and errors.count("SIGINT: saving") == 1
     stopped_at = step_of(output, folder)
     assert 5 <= stopped_at < STEPS and "(SIGINT), saved" in output
     assert (folder / "checkpoints" / f"step_{stopped_at:08d}").is_dir()
@@ -194,12 +207,9 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_goes_on_like_one_never_s
 def test_a_process_that_prepares_batches_and_is_killed_ends_the_run_with_one_line(
     command, tmp_path
 ):
-    folder = tmp_path / "run"
-    words = command.words("--run-folder", folder, "--steps", FAR, "--data.loader_workers", 2)
-    process = command.start(words)
-    wait_for_step(process, folder, 5)
-    psutil.Process(process.pid).children()[0].kill()
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 1 and "Traceback" not in errors
-    last = errors.strip().splitlines()[-1]
+    words = ("--run-folder", tmp_path / "run", "--steps", FAR, "--data.loader_workers", 2)
+    started, group = start(command.words(*words), tmp_path)
+    group[0].kill()
+    assert started.wait() == [1] and "Traceback" not in started.output
+    last = started.output.strip().splitlines()[-1]
     assert "a loader worker died" in last and "data.loader_workers" in last

@@ -1,19 +1,20 @@
 """Replaced-token detection in the engine and in a run: stages, ranks, evaluation, resume."""
 
-import shutil
-
 import pytest
 import torch
 
 from data_prep.shards.format import open_shards
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.batches import HeldOutBatches, Place
+from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.parameter_groups import parameter_groups
 from pretrain.model.objectives.catalog import build_objective
+from pretrain.train.checks import check_data
 from tests.pretrain.conftest import lines
 from tests.pretrain.engine import training_case as case
-from tests.pretrain.engine.test_engine import FP32, run_case
 
 ELECTRA = ("--objective", "replaced_token_detection", "--electra.generator_width", "0.5")
 TUPE = ("--model.positions", "tupe-r", "--optimizer.relative_rate", "16")
@@ -21,20 +22,18 @@ DROP = (
     *("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4"),
     *("--layer_drop.draw_per", "step"),
 )
-SCALES = ([1.25, 0.0, 2.0], [0.0, 1.5, 2.0])
-RUN = (*ELECTRA, *TUPE, *DROP, "--checkpoint.every_steps", "10", "--log_every_steps", "5")
+RUN = (*ELECTRA, *TUPE, *DROP, "--steps", "10", "--log_every_steps", "5")
 
 
-@pytest.mark.ranks
-def test_zero_stages_1_and_3_are_the_plain_pytorch_loop_and_resume(tmp_path):
-    """Both networks, with blocks skipped for whole steps; the draws do not depend on the rank."""
-    words = (*ELECTRA, "--model.positions", "tupe-r")
-    plain = case.reference(case.case_settings(*words))
-    for name, found in run_case(2, tmp_path, FP32[1::2], *words).items():
-        # engines: 1e-6 relative, the sums run in another order
-        assert found["losses"] == pytest.approx(plain.losses, rel=2e-6), name
-        assert found["norms"] == pytest.approx(plain.norms, rel=1e-5), name
-        assert found["resumed"] == found["losses"][3:], name
+def test_it_is_the_plain_pytorch_loop_and_resumes(tmp_path):
+    """Both networks, with blocks skipped for whole steps."""
+    settings = case.case_settings(*ELECTRA, "--model.positions", "tupe-r")
+    plain = case.reference(settings)
+    found = case.whole_and_resumed(settings, start_ranks(), "zero1_fp32", tmp_path)
+    # engines: 1e-6 relative, the sums run in another order
+    assert found["losses"] == pytest.approx(plain.losses, rel=2e-6)
+    assert found["norms"] == pytest.approx(plain.norms, rel=1e-5)
+    assert found["resumed"] == found["losses"][3:]
 
 
 def test_tables_of_both_networks_have_their_own_rates():
@@ -56,18 +55,6 @@ def test_tables_of_both_networks_have_their_own_rates():
 @pytest.fixture(scope="module")
 def run(command, tmp_path_factory):
     return command.train(tmp_path_factory.mktemp("runs") / "electra", *RUN)
-
-
-def test_a_run_that_was_killed_has_the_lines_of_the_straight_one(run, command, tmp_path):
-    killed = shutil.copytree(run, tmp_path / "killed")
-    (killed / "result.json").unlink()
-    shutil.rmtree(killed / "checkpoints" / "step_00000020")
-    status, _, errors = command.run(["train", str(killed), "--resume"])
-    assert status == 0, errors[-3000:]
-    for name in ("metrics.jsonl", "evals.jsonl"):
-        assert lines(killed, name) == lines(run, name)
-    ends = [load_pretrained(folder).weights for folder in (run, killed)]
-    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
 def test_an_evaluation_has_the_parts_that_a_plain_pass_over_all_rows_has(run, shards):
@@ -99,25 +86,18 @@ def test_two_ranks_evaluate_and_train_as_one(run, command, tmp_path):
         assert ours["parts"] == pytest.approx(theirs["parts"], rel=1e-2)  # of few replaced tokens
 
 
-def test_frequencies_are_the_bias_of_the_generator(command, tmp_path):
-    words = (*ELECTRA, "--model.output_bias", "frequencies", "--steps", "1")
-    folder = command.train(tmp_path / "run", *words)
-    bias_V = load_pretrained(folder).weights["generator.head.output_bias"]
-    assert bias_V.exp().sum().item() == pytest.approx(1, rel=0.05)  # moved by one step
+def test_frequencies_are_the_bias_of_the_generator(shards):
+    settings = load_settings("tiny_cpu", ELECTRA + ("--model.output_bias", "frequencies"))
+    model = build_objective(settings.model, settings.objective, settings.electra)
+    load_initial_weights(model, settings, open_shards(shards))
+    assert model.generator.head.output_bias.exp().sum().item() == pytest.approx(1, rel=1e-5)
 
 
-def test_weights_of_another_objective_do_not_begin_a_run(run, command):
-    status, _, errors = command.run(command.words("--initial_weights", run))
-    assert status == 1 and len(errors.strip().splitlines()) == 1, errors
-    assert "were trained with objective=" in errors
-    assert "and this run has objective=" in errors
-
-
-def test_another_generator_does_not_fit_and_the_same_one_does(run, command, tmp_path):
-    tupe = ("--objective", "replaced_token_detection", "--model.positions", "tupe-r")
-    words = (*tupe, "--initial_weights", run, "--steps", "1", "--run-folder", tmp_path / "new")
-    status, _, errors = command.run(command.words(*words, "--electra.generator_width", "1"))
-    assert status == 1 and len(errors.strip().splitlines()) == 1, errors
-    assert "there and 1.0 here; give --electra.generator_width 0.5" in errors
-    status, _, errors = command.run(command.words(*words))
-    assert status == 0, errors
+def test_weights_of_another_objective_or_generator_do_not_begin_a_run(run, shards):
+    words = ("--initial_weights", str(run), "--data.shards", str(shards))
+    with pytest.raises(ConfigError, match="were trained with objective=.*, and this run has obj"):
+        check_data(load_settings("tiny_cpu", words))
+    words = (*ELECTRA[:2], "--model.positions", "tupe-r", *words, "--electra.generator_width")
+    with pytest.raises(ConfigError, match="there and 1.0 here; give --electra.generator_width 0.5"):
+        check_data(load_settings("tiny_cpu", (*words, "1")))
+    check_data(load_settings("tiny_cpu", (*words, "0.5")))

@@ -104,22 +104,21 @@ def build_engine(settings, ranks, name):
 
 
 def whole_and_resumed(settings, ranks, name, folder):
-    """Train once straight and once with a stop after 3 steps; return both and the weights."""
-    losses, norms = train_steps(build_engine(settings, ranks, name), settings, range(STEPS))
-    first = build_engine(settings, ranks, name)
-    train_steps(first, settings, range(3))
-    saver = Saver(folder, CheckpointSettings(), ranks)
-    saver.save(3, first.snapshot(), {})
+    """Train straight, and from the checkpoint of step 3 once more; return both and the weights."""
+    engine, saver = build_engine(settings, ranks, name), Saver(folder, CheckpointSettings(), ranks)
+    losses, norms = train_steps(engine, settings, range(3))
+    saver.save(3, engine.snapshot(), {})
     saver.wait()
-    second = build_engine(settings, ranks, name)
-    second.restore(Checkpoint(checkpoint_folder(folder, 3)))
-    resumed, _ = train_steps(second, settings, range(3, STEPS))
-    saver.save(STEPS, second.snapshot(), {})
+    later, later_norms = train_steps(engine, settings, range(3, STEPS))
+    again = build_engine(settings, ranks, name)
+    again.restore(Checkpoint(checkpoint_folder(folder, 3)))
+    resumed, _ = train_steps(again, settings, range(3, STEPS))
+    saver.save(STEPS, again.snapshot(), {})
     saver.wait()
     weights = Checkpoint(checkpoint_folder(folder, STEPS)).weights()
     return {
-        "losses": losses,
-        "norms": norms,
+        "losses": losses + later,
+        "norms": norms + later_norms,
         "resumed": resumed,
         "weights": {key: value.tolist() for key, value in weights.items()},
     }

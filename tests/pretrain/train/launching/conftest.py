@@ -1,5 +1,7 @@
 """A tupelo whose interpreter and launcher are stubs that note how they were started."""
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -9,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from pretrain.__main__ import main
+from pretrain.config.errors import ConfigError
 from tests.forked_command import PYTHONPATH
 
+HIDDEN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
 PYTHON = sys.executable  # tests may put a stub in its place
 
 # Starts `pretrain WORDS` in a real interpreter, for which the stubs are its environment's programs.
@@ -100,6 +105,11 @@ class Stubs:
 
     def __init__(self, folder):
         self.folder, self.bin, self.log = folder / "here", folder / "bin", folder / "calls"
+        self.own = {
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "PYTHONPATH": PYTHONPATH,
+            "CALLS": str(self.log),
+        }
         self.bin.mkdir()
         self.folder.mkdir()
         self.program("python", STUB)
@@ -130,17 +140,11 @@ class Stubs:
         self.program("deepspeed", f'#!/usr/bin/env bash\n"{launch}" "$@"; exit $?\n')
 
     def start(self, *words, **environment):
-        hidden = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
-        kept = {name: value for name, value in os.environ.items() if name not in hidden}
-        own = {
-            "PATH": f"{self.bin}:{os.environ['PATH']}",
-            "PYTHONPATH": PYTHONPATH,
-            "CALLS": str(self.log),
-        }
+        kept = {name: value for name, value in os.environ.items() if name not in HIDDEN}
         return subprocess.Popen(
             [PYTHON, "-c", START, str(self.bin / "python"), *map(str, words)],
             cwd=self.folder,
-            env=kept | own | environment,
+            env=kept | self.own | environment,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -150,10 +154,27 @@ class Stubs:
         )
 
     def run(self, *words, **environment):
-        """Return exit status, stdout and stderr."""
-        process = self.start(*words, **environment)
-        output, errors = process.communicate(timeout=60)
-        return process.returncode, output, errors
+        """Run the command in this process; return exit status, stdout and stderr."""
+        output, errors, status = io.StringIO(), io.StringIO(), 0
+        with (
+            pytest.MonkeyPatch.context() as patched,
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(errors),
+        ):
+            patched.chdir(self.folder)
+            patched.setattr(sys, "executable", str(self.bin / "python"))
+            for name in HIDDEN:
+                patched.delenv(name, raising=False)
+            for name, value in (self.own | environment).items():
+                patched.setenv(name, value)
+            try:
+                main(list(map(str, words)))
+            except SystemExit as ended:
+                status = ended.code or 0
+            except ConfigError as error:
+                print(f"error: {error}", file=sys.stderr)
+                status = 1
+        return status, output.getvalue(), errors.getvalue()
 
     def start_waiting(self, *words, count=1, **environment):
         """Start, and return the process when so many children of it wait for a signal."""

@@ -44,9 +44,7 @@ SCENARIOS = {
 # On two ranks.
 REWINDS = {
     "rewind_zero2": ("zero2_bf16", "weight", (13,), REWIND),
-    "rewind_zero0": ("zero0_fp32", "weight", (13,), REWIND),
     "rewind_zero3": ("zero3_fp32", "weight", (13,), (*REWIND, *FULL_DEPTH)),
-    "rewind_half": ("zero2_fp16", "weight", (13,), REWIND),
 }
 
 
@@ -54,7 +52,7 @@ def words(shards):
     return [
         *("--data.shards", str(shards), "--log_every_steps", "1", "--checkpoint.every_steps", "5"),
         *("--model.dropout", "0.1", "--layer_drop.schedule", "progressive"),
-        *("--layer_drop.theta_bar", "0.9", "--batch.micro_sequences", "2"),
+        *("--layer_drop.theta_bar", "0.9", "--batch.micro_sequences", "4"),
     ]
 
 
