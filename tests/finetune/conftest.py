@@ -37,12 +37,11 @@ def in_this_process(monkeypatch):
 
 def trials_here(monkeypatch):
     """Let trials run here, where torch is imported; the process ends when none is `left`."""
-    state = SimpleNamespace(left=None, ran=[], load=None)
+    state = SimpleNamespace(left=None, ran=[])
 
     class WorkerHere:
         def __init__(self, prepare, receive):
             self.runner = prepare()
-            self.runner.load = state.load or self.runner.load
 
         def job(self, unit):
             self.unit = unit

@@ -51,6 +51,7 @@ def test_any_file_of_a_run_is_compared_or_refused(baseline, other, name):
     )
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_report_shows_a_name_as_it_is_and_executes_nothing(baseline, other, tmp_path):
     name = r"<script>alert(1)</script> $\frac$ {{ 7 * 7 }} 100 % _日本"
     settings = json.loads((other / "run.json").read_text())
@@ -59,6 +60,8 @@ def test_a_report_shows_a_name_as_it_is_and_executes_nothing(baseline, other, tm
     page = write(compared(baseline, twin), tmp_path / "report")
     assert "<script" not in page
     assert html.escape(name, quote=False) in page
+    # Matplotlib's font has no such letters: the browser has.
+    assert "日本" in (tmp_path / "report/held_out_loss_over_step.svg").read_text()
 
 
 def test_lines_out_of_order_are_refused(tmp_path):

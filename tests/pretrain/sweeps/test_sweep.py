@@ -6,12 +6,12 @@ import re
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
 from tests.pretrain.sweeps.conftest import SIZES, trained
+from tests.pretrain.sweeps.test_spec import sweep
 
 ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 
@@ -31,24 +31,14 @@ def test_without_arms_the_four_of_the_readme_are_trained_and_compared(here, run,
     assert again.startswith(f"again: tupelo sweep {' '.join(ARMS)} --name x ")
 
 
-@pytest.mark.parametrize(
-    ("words", "seeds"),
-    [
-        (("--seeds", "3"), "0 1 2"),
-        (("--seeds", "2", "--seed", "5"), "5 6"),
-        (("--seeds", "7", "3"), "7 3"),
-    ],
-)
-def test_every_arm_is_trained_with_every_seed_and_first_all_with_the_first(here, run, words, seeds):
-    run("bert_a", "tupe_r", "--name", "x", *words)
+def test_every_arm_is_trained_with_every_seed_and_first_all_with_the_first(here, run):
+    run("bert_a", "tupe_r", "--name", "x", "--seeds", "7", "3")
     assert trained(here) == [
         (arm, f"runs/x/{arm}-seed{seed}", seed, False)
-        for seed in seeds.split()
+        for seed in "73"
         for arm in ("bert_a", "tupe_r")
     ]
-    compared = [
-        f"runs/x/{arm}-seed{seed}" for arm in ("bert_a", "tupe_r") for seed in seeds.split()
-    ]
+    compared = [f"runs/x/{arm}-seed{seed}" for arm in ("bert_a", "tupe_r") for seed in "73"]
     assert here.compared[0][1:-2] == compared
 
 
@@ -77,11 +67,12 @@ def test_arms_that_cannot_be_compared_are_refused_before_they_are_trained(here, 
     assert here.calls() == [] and not Path("runs").exists()
 
 
-def test_arms_over_the_same_shards_may_differ_in_the_size_of_the_vocabulary(here, shards):
-    Path("mine.toml").write_text('extends = "bert_a"\nmodel.vocabulary_size = 9000\n')
-    words = ("--data.shards", str(shards), "--data.sequence_length", "32", "--steps", "7")
-    main(["sweep", "bert_a", "mine.toml", "--name", "x", *words])
-    assert len(here.compared) == 1
+def test_arms_over_the_same_shards_may_differ_in_the_size_of_the_vocabulary(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "bert_a"\nmodel.vocabulary_size = 9000\n')
+    with pytest.raises(ConfigError, match="differ in model.vocabulary_size"):
+        sweep("bert_a", file)
+    assert len(sweep("bert_a", file, "--data.shards", tmp_path).arms) == 2
 
 
 def test_a_dry_run_needs_no_text_and_checks_every_arm(here, tmp_path, monkeypatch):
@@ -106,7 +97,7 @@ def test_a_dry_run_needs_no_text_and_checks_every_arm(here, tmp_path, monkeypatc
 def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkeypatch, capsys):
     """The others go on; what has no loss to be compared is left out, and a note says so."""
     monkeypatch.setenv("STUB_DIVERGES", "* train *bert_r-seed1*")
-    words = ("bert_a", "bert_r", "--name", "x", "--seeds", "2")
+    words = ("bert_a", "bert_r", "--name", "x", "--seeds", "2", "--steps", "7")
     run(*words)
     assert "bert_r-seed1: diverged, and the others go on" in capsys.readouterr().out
     note = "runs/x/bert_r-seed1 diverged before its first evaluation: left out"
@@ -121,10 +112,7 @@ def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkey
 @pytest.mark.parametrize(
     ("stored", "message"),
     [
-        (
-            {"steps": 9},
-            "begun with steps=9, and its sweep now asks for 7: restore that, or .*--name$",
-        ),
+        ({"steps": 9}, "begun with steps=9, and its sweep now asks for 7: restore .*--name$"),
         ({"steps": 7, "engine": {"attention": "eager"}, "name": "y", "seed": 0}, None),
         ({"layer_drop": {"schedule": "constant"}}, "with layer_drop.schedule='constant'"),
         ({"seed": 4}, "with seed=4"),
@@ -134,36 +122,27 @@ def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkey
         ({"data": {"lowercase": False}}, "with data.lowercase=False"),
     ],
 )
-def test_a_run_of_other_settings_is_not_taken_for_one_of_the_sweep(here, stored, message):
+def test_a_run_of_other_settings_is_not_taken_for_one_of_the_sweep(tmp_path, stored, message):
     """As after a recipe was changed: trials would choose, and arms be compared, by other runs."""
-    Path("a.txt").write_text("One.\n")
-    words = (
-        "bert_a",
-        "bert_r",
-        "--name",
-        "x",
-        "--steps",
-        "7",
-        "--corpus",
-        "text:a.txt:documents=line",
-    )
-    main(["sweep", *words])
-    Path("runs/x/bert_r-seed0/run.json").write_text(json.dumps(stored))
+    words = ("--steps", "7", "--corpus", "text:a.txt:documents=line")
+    ((run,),) = sweep("bert_a", *words).runs(tmp_path)
+    run.folder.mkdir()
+    (run.folder / "run.json").write_text(json.dumps(stored))
     if message is None:
-        main(["sweep", *words])
+        run.refuse_other_settings()
         return
-    with pytest.raises(ConfigError, match=f"runs/x/bert_r-seed0 was .*{message}"):
-        main(["sweep", *words])
+    with pytest.raises(ConfigError, match=f"bert_a-seed0 was .*{message}"):
+        run.refuse_other_settings()
 
 
 def test_a_folder_with_runs_of_another_sweep_is_refused(here, run):
     """As where a name is given again, and arms or seeds are forgotten."""
-    run("bert_a", "tupe_r", "--name", "x", "--seeds", "2")
+    for name in ("bert_a-seed0", "bert_a-seed1", "tupe_r-seed0"):
+        Path("runs/x", name).mkdir(parents=True)
+        Path("runs/x", name, "run.json").write_text("{}")
     for words in (("bert_a", "tupe_r"), ("bert_a", "--seeds", "2")):
         with pytest.raises(ConfigError, match="is there, and this command does not ask for it"):
             run(*words, "--name", "x")
-    run("bert_a", "tupe_r", "bert_r", "--name", "x", "--seeds", "3")
-    assert len(here.calls(" train ")) == 9
     Path("runs/y/trials/bert_a-0.1-seed5").mkdir(parents=True)
     Path("runs/y/trials/bert_a-0.1-seed5/run.json").write_text("{}")
     with pytest.raises(ConfigError, match="trials/bert_a-0.1-seed5 is there"):
@@ -177,17 +156,6 @@ def test_a_dry_run_has_the_gpus_of_a_run(here, run):
     assert [call.split()[2] for call in here.calls("deepspeed ", " --dry-run")] == parts
     with pytest.raises(ConfigError, match="--gpus 5: there are 4"):
         run("bert_a", "--name", "y", "--gpus", "5", "--dry-run")
-
-
-def test_a_killed_sweep_repeats_no_run_that_is_finished(here, shards):
-    words = ["sweep", "bert_a", "tupe_r", "--name", "x", "--data.shards", str(shards), *SIZES]
-    process = here.start_waiting(*words, STUB_WAITS="runs/x/tupe_r-seed0")
-    for killed in (process, *psutil.Process(process.pid).children()):
-        killed.kill()
-    process.communicate(timeout=60)
-    here.log.unlink()
-    main(words)
-    assert [folder for _, folder, *_ in trained(here)] == ["runs/x/tupe_r-seed0"]
 
 
 def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, capsys, monkeypatch):
@@ -209,6 +177,9 @@ def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, ca
     assert trained(here) == [("tupe_r", "runs/x/tupe_r-seed0", "0", True)]
     assert "--steps 7 " in here.calls(" train ")[0]
     output = capsys.readouterr().out
+    (here.folder / "runs/x/bert_r-seed0/run.json").write_text('{"steps": 9}')
+    with pytest.raises(ConfigError, match="was begun with steps=9"):
+        run("--name", "x", "--steps", "7")
     assert "[2/4] bert_r-seed0: finished before" in output
     assert "[3/4] tupe_r-seed0: resuming in runs/x/tupe_r-seed0" in output
 
@@ -287,10 +258,3 @@ def test_a_wrong_option_is_refused_before_anything_is_started(here, words, parts
     with pytest.raises(ConfigError, match=parts):
         main(["sweep", *words.split()])
     assert here.calls() == [] and len(list(Path("runs").iterdir())) == 1
-
-
-def test_an_arm_cannot_take_the_place_of_a_folder_of_the_sweep(here, run):
-    Path("report.toml").write_text('extends = "bert_a"\n')
-    with pytest.raises(ConfigError, match="an arm cannot be called report"):
-        run("report.toml", "--name", "x")
-    assert here.calls() == [] and not Path("runs").exists()

@@ -106,13 +106,6 @@ def test_the_median_curve_counts_a_seed_that_diverged_as_infinite(tmp_path, figu
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_name_in_letters_that_matplotlib_lacks_is_text_on_the_page(tmp_path):
-    folders = [*arm(tmp_path, "base"), *arm(tmp_path, "日本", *POST)]
-    main, *_ = draw_pictures(compare(runs(*folders)), tmp_path)
-    assert "日本" in main.svg
-
-
-@pytest.mark.filterwarnings("error")
 def test_every_curve_is_in_sight_where_all_losses_are_above_the_entropy(tmp_path, figures):
     folders = [
         *arm(tmp_path, "base", losses=(9.5, 8.5, 7.9, 7.6), **KNOWN),

@@ -9,7 +9,7 @@ from pretrain.reports.compare.caveats import speed_spread, weighted_by_seconds
 from pretrain.reports.compare.convergence import compare
 from pretrain.reports.compare.runs import read_run
 from pretrain.reports.compare.tables import report_of
-from tests.pretrain.commands.test_compare import runs, write, write_run
+from tests.pretrain.commands.test_compare import runs, write_run
 
 OTHER = ("--model.norm", "post", "--name", "other")
 
@@ -23,10 +23,8 @@ def test_time_of_runs_on_one_quiet_machine_is_compared_everywhere(baseline, tmp_
     other = write_run(tmp_path / "other", *OTHER, speed=50.0, waits=0.02)
     comparison = compare(runs(baseline, other))
     assert comparison.reasons_against_seconds == []
-    text, page = report_of(comparison).as_text(80), write(comparison, tmp_path / "report")
-    for shown in (text, page):
-        assert "200%" in shown and "1 min 42 s" in shown
-    assert (tmp_path / "report" / "held_out_loss_over_training_seconds.png").is_file()
+    text = report_of(comparison).as_text(80)
+    assert "200%" in text and "1 min 42 s" in text and "training_seconds" in comparison.axes
 
 
 def test_precisions_that_were_chosen_and_what_was_not_recorded_are_no_difference(
