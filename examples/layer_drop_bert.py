@@ -42,7 +42,9 @@ def main() -> None:
     torch.manual_seed(0)
     shape = {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 256}
     model = BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, num_hidden_layers=8, **shape))
-    drop, ds_config = tupelo.LayerDrop.from_ds_config(model, configuration(options))
+    ds_config = configuration(options)
+    old = ds_config.pop("progressive_layer_drop")
+    drop = tupelo.LayerDrop(model, theta_bar=old["theta"], gamma=old["gamma"])
     engine, *_ = import_deepspeed().initialize(
         model=model, model_parameters=model.parameters(), config=ds_config
     )

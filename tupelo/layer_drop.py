@@ -1,7 +1,7 @@
 """Progressive layer drop for models that are not ours, under any training loop.
 
-DeepSpeed had it until 0.19.7, as `progressive_layer_drop` in its JSON (Zhang & He, NeurIPS 2020);
-the schedule and the drop masks are those of pretrain/schedules/layer_drop.py.
+DeepSpeed had it until 0.19.7, as `progressive_layer_drop` in its JSON (Zhang & He, NeurIPS 2020):
+its `theta` is theta_bar here. Schedule and drop masks are of pretrain/schedules/layer_drop.py.
 
 A block x -> f(x) that is skipped returns x: neither forward nor backward pass are computed. A kept
 PreLN block returns x + (f(x) - x) / p, p its keep probability, so that the expected output is f(x),
@@ -13,10 +13,8 @@ A kept PostLN block returns f(x): beyond it, x + (f(x) - x) / p is no longer nor
 had layer drop for PreLN alone; LayerDrop (Fan et al., ICLR 2020) does not rescale either.
 """
 
-import copy
 import functools
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,7 +22,6 @@ from pydantic import ValidationError
 from torch import nn
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import LayerDropSettings, explain
 from pretrain.engine.stale_gradients import StaleGradients
 from pretrain.schedules.layer_drop import branch_scales, check_layer_drop, theta_at
@@ -104,37 +101,6 @@ class LayerDrop:
         ]
         for forward in self._forwards:
             forward.put()
-
-    @classmethod
-    def from_ds_config(
-        cls, model: nn.Module, config: str | Path | Mapping[str, Any], **arguments: Any
-    ) -> tuple["LayerDrop", dict[str, Any]]:
-        """Read an old DeepSpeed JSON, whose block `progressive_layer_drop` DeepSpeed now refuses.
-
-        Args:
-            model: as of `LayerDrop`.
-            config: a file or its content.
-            arguments: of `LayerDrop`, besides schedule, theta_bar and gamma; with
-                compat="deepspeed" keep probabilities and scales are bing_bert's.
-
-        Returns:
-            The layer drop, and the configuration for `deepspeed.initialize`, without the block.
-
-        Raises:
-            ConfigError: there is no such block, or it is damaged.
-        """
-        if isinstance(config, str | Path):
-            place, content = str(config), read_json_object(Path(config))
-        else:
-            place, content = "the DeepSpeed JSON", copy.deepcopy(dict(config))
-        block = content.pop("progressive_layer_drop", None)
-        if not isinstance(block, dict):
-            raise ConfigError(f"{place} has no block progressive_layer_drop; use LayerDrop itself")
-        values: dict[str, Any] = {"theta_bar": 1.0, "gamma": 1.0}  # disabled: every block runs
-        if block.get("enabled", False):
-            values = {"theta_bar": block.get("theta", 1.0), "gamma": block.get("gamma", 0.001)}
-            values["schedule"] = "progressive"
-        return cls(model, **values, **arguments), content
 
     def begin_step(self, finished_steps: int, micro_batch: int = 0) -> None:
         """Draw the drop mask of the next forward and backward passes, in a loop without an engine.

@@ -9,11 +9,11 @@ the label and the probability of every label, or a number.
 """
 
 import argparse
+import csv
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from data_prep.files.atomic import save_text
 from pretrain.config.errors import ConfigError
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("tsv", "csv", "jsonl", "txt"),
         help="of FILE; default: that of its suffix, of stdin txt",
     )
-    parser.add_argument("--to", type=Path, metavar="FILE", help=".csv or .jsonl; default: stdout")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="a .csv file; default: stdout")
     parser.add_argument("--replace", action="store_true", help="replace the file of --to")
 
 
@@ -64,25 +64,26 @@ def main(arguments: argparse.Namespace) -> None:
 
     from data_prep.files.progress_bar import progress_bar
     from finetune.models.kept_model import kept_folder, read_model
-    from finetune.models.prediction import CHUNK, Predictor, write_predictions
+    from finetune.models.prediction import CHUNK, Predictor
     from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 
     to, found = arguments.to, io.StringIO()
-    _refuse_target(to, replaces=arguments.replace)
+    if to is not None and to.suffix.lower() != ".csv":
+        raise ConfigError(f"--to {to}: predictions are CSV; name a .csv file")
+    if to is not None and not to.parent.is_dir():
+        raise ConfigError(f"{to.parent} is no folder; make it, or choose another --to")
+    if to is not None and to.exists() and not arguments.replace:
+        raise ConfigError(f"{to} exists; choose another --to, or give --replace")
     kept = read_model(kept_folder(arguments.model))
-    texts = _texts(arguments, kept.record)
+    texts, labels = _texts(arguments, kept.record), kept.record.labels
     refuse_unusable_gpus()
     predictor = Predictor(kept, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    as_json = to is not None and to.suffix.lower() == ".jsonl"
+    table = csv.writer(found if to else sys.stdout, lineterminator="\n")
+    table.writerow(["label", *(f"probability_{each}" for each in labels)] if labels else ["value"])
     with progress_bar("predict", len(texts), "row", shown=len(texts) > CHUNK) as bar:
-
-        def predictions() -> Iterator[dict[str, Any]]:
-            for prediction in predictor.predictions(texts):
-                yield prediction
-                bar.update(1)
-
-        stream = found if to else sys.stdout
-        write_predictions(predictions(), kept.record.labels, stream, as_json=as_json)
+        for row in predictor.predictions(texts):
+            table.writerow(row)
+            bar.update(1)
     if to is not None:
         try:
             save_text(to, found.getvalue())
@@ -94,15 +95,6 @@ def main(arguments: argparse.Namespace) -> None:
             "tokens or more, and are cut to that",
             file=sys.stderr,
         )
-
-
-def _refuse_target(to: Path | None, *, replaces: bool) -> None:
-    if to is not None and to.suffix.lower() not in (".csv", ".jsonl"):
-        raise ConfigError(f"--to {to}: unknown format; use .csv or .jsonl")
-    if to is not None and not to.parent.is_dir():
-        raise ConfigError(f"{to.parent} is no folder; make it, or choose another --to")
-    if to is not None and to.exists() and not replaces:
-        raise ConfigError(f"{to} exists; choose another --to, or give --replace")
 
 
 def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[str, ...]]:

@@ -37,7 +37,6 @@ from finetune.sweep.references import NEWEST, TaskRef, read_model_refs
 from finetune.sweep.sweep import Sweep, describe_sweep, report, run_sweep, trials_of
 from finetune.tasks.catalog import SUITES, known_tasks
 from finetune.tasks.custom import OwnTask
-from finetune.tasks.metric_names import METRIC_NAMES
 from finetune.tasks.tables import FORMATS
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.settings import explain
@@ -69,20 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_own_task(group: Any) -> None:
-    group.add_argument("--train", type=Path, metavar="FILE", help="training examples")
-    group.add_argument("--dev", type=Path, metavar="FILE", help="default: a tenth of --train")
-    group.add_argument("--test", type=Path, metavar="FILE", help="examples to predict")
-    group.add_argument(
-        "--text", nargs="+", dest="texts", metavar="COLUMN", help="one column, or two: a pair"
-    )
-    group.add_argument("--label", metavar="COLUMN", help="the column to predict")
-    group.add_argument("--regression", action="store_const", const=True, help="labels are numbers")
-    group.add_argument(
-        "--metric",
-        help=f"{', '.join(METRIC_NAMES)}: chooses the learning rate and counts in the table; "
-        "default: accuracy, macro_f1 for imbalanced classes, pearson for numbers",
-    )
-    group.add_argument("--name", help="name of the task, in tables and folders")
+    kinds: dict[str, dict[str, Any]] = {
+        **dict.fromkeys(("train", "dev", "test"), {"type": Path, "metavar": "FILE"}),
+        "texts": {"nargs": "+", "metavar": "COLUMN"},
+        "regression": {"action": "store_const", "const": True},
+    }
+    for name, field in OwnTask.model_fields.items():
+        option = "--text" if name == "texts" else f"--{name}"
+        group.add_argument(option, dest=name, help=field.description, **kinds.get(name, {}))
 
 
 def _add_sweep(group: Any) -> None:

@@ -1,10 +1,7 @@
 """A fine-tuned model in use: from texts to classes with probabilities, or to numbers."""
 
-import csv
-import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Sequence
 
 import numpy
 import torch
@@ -31,23 +28,21 @@ class Predictor:
         self.num_cut = 0  # texts, so far, that fill the longest row
         self._model = kept.restored(attention=attention_on(device)).to(device)
 
-    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
-        """Yield of each text the label and all `probabilities`, or the `value`, with 7 digits."""
+    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[list[str | float]]:
+        """Yield of each text the label and the probability of every label, or the value."""
+        record = self.record
         for start in range(0, len(texts), CHUNK):
             outputs = self.outputs(texts[start : start + CHUNK])
-            if not self.record.labels:
-                yield from ({"value": self._rounded(float(value))} for value in outputs)
+            if record.labels:
+                shares_NC = softmax(outputs, axis=1)
+                for best, shares in zip(outputs.argmax(axis=1), shares_NC, strict=True):
+                    yield [record.labels[best], *(float(f"{one:.{DIGITS}g}") for one in shares)]
                 continue
-            for best, row in zip(outputs.argmax(axis=1), softmax(outputs, axis=1), strict=True):
-                shares = [float(f"{share:.{DIGITS}g}") for share in row]
-                by_label = dict(zip(self.record.labels, shares, strict=True))
-                yield {"label": self.record.labels[best], "probabilities": by_label}
-
-    def _rounded(self, value: float) -> float:
-        if not self.record.centre:
-            return float(f"{value:.{DIGITS}g}")
-        # Beside a mean such as a year, the digits that count are those of the spread.
-        return round(value, DIGITS - 1 - math.floor(math.log10(self.record.spread)))
+            # Beside a mean such as a year, the digits that count are those of the spread.
+            places = DIGITS - 1 - math.floor(math.log10(record.spread))
+            for value in map(float, outputs):
+                rounded = round(value, places) if record.centre else float(f"{value:.{DIGITS}g}")
+                yield [rounded]
 
     def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
         """Return the logits N x C, or in a regression N numbers in the units of the labels."""
@@ -57,20 +52,3 @@ class Predictor:
         self.num_cut += rows.num_full
         logits_NC = logits_of_rows(self._model, rows, uses_bf16=False)
         return self.record.target.outputs(logits_NC)
-
-
-def write_predictions(
-    predictions: Iterable[dict[str, Any]], labels: Sequence[str], stream: TextIO, *, as_json: bool
-) -> None:
-    """Write a line for each prediction: of JSON, or of CSV with a column per probability."""
-    table = csv.writer(stream, lineterminator="\n")
-    if not as_json:
-        table.writerow(
-            ["label", *(f"probability_{each}" for each in labels)] if labels else ["value"]
-        )
-    for found in predictions:
-        if as_json:
-            stream.write(json.dumps(found, ensure_ascii=False) + "\n")
-        else:
-            first, *others = found.values()
-            table.writerow([first, *others[0].values()] if others else [first])

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from data_prep.files.quoting import quoted
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.examples import examples_of, label_word, labels_of
-from finetune.tasks.metric_names import MetricName, metrics_of, usual_metric
+from finetune.tasks.metric_names import METRIC_NAMES, MetricName, metrics_of, usual_metric
 from finetune.tasks.tables import FORMATS, FileRow, read_rows
 from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
 from pretrain.config.settings import Section
@@ -40,8 +40,8 @@ class OwnTask(Section):
     regression: bool = Field(False, description="labels are numbers, and predicted as such")
     metric: MetricName | None = Field(
         None,
-        description="counts in the table and chooses the learning rate; default: accuracy, of "
-        "imbalanced classes macro_f1, of numbers pearson",
+        description=f"{', '.join(METRIC_NAMES)}: counts in tables and chooses the learning rate; "
+        "default: accuracy, of imbalanced classes macro_f1, of numbers pearson",
     )
 
     @field_validator("name")

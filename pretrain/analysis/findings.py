@@ -34,13 +34,12 @@ def write_findings(findings: Findings, folder: ReportFolder) -> None:
     """
     with folder.writing() as place:
         for name, records in findings.tables.items():
-            written = [{column: _written(cell) for column, cell in one.items()} for one in records]
+            written = [
+                {n: f"{one:.7g}" if isinstance(one, float) else one for n, one in record.items()}
+                for record in records
+            ]
             save_text(place / f"{name}.csv", as_csv(written))
         for name, figure in findings.figures.items():
             # Without its version in the file, a picture is a function of what it shows.
             figure.savefig(place / f"{name}.png", metadata={"Software": None})
         save_text(place / "captions.txt", "\n".join(findings.captions) + "\n")
-
-
-def _written(cell: Any) -> str:
-    return f"{cell:.7g}" if isinstance(cell, float) else str(cell)

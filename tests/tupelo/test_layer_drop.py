@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import json
 
 import pytest
 import torch
@@ -232,6 +231,7 @@ def test_gradient_checkpointing_changes_nothing():
         torch.testing.assert_close(found[1][name], gradient, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow("traces a model")
 def test_a_compiled_model_compiles_its_blocks_once_for_all_drop_masks():
     model, plain = build(), build()
     drop, of_plain = constant_drop(model), constant_drop(plain)
@@ -252,27 +252,17 @@ def test_a_compiled_model_compiles_its_blocks_once_for_all_drop_masks():
     assert counts[1:] == [counts[1]] * 5
 
 
-def test_an_old_deepspeed_configuration_is_lifted(tmp_path):
-    old = {
-        "train_batch_size": 8,
-        "progressive_layer_drop": {"enabled": True, "theta": 0.4, "gamma": 0.01},
-    }
-    file = tmp_path / "bing_bert.json"
-    file.write_text(json.dumps(old))
-    for config in (old, file):
-        drop, left = tupelo.LayerDrop.from_ds_config(
-            build("roberta-prelayernorm"), config, compat="deepspeed"
-        )
-        assert left == {"train_batch_size": 8} and "progressive_layer_drop" in old
-        # DeepSpeed: theta of the step before; bing_bert: scales of the next block.
-        drop.begin_step(11)
-        theta = 0.6 * 2.718281828459045 ** (-0.01 * 10) + 0.4
-        assert drop.theta == pytest.approx(theta)
-        kept = [scale for scale in drop.branch_scales if scale > 0]
-        p = [1 - number / 4 * (1 - theta) for number in range(1, 5)]
-        assert drop.branch_scales[0] > 0 and kept
-        for scale, probability in zip(drop.branch_scales, p, strict=True):
-            assert scale == 0 or scale == pytest.approx(1 / probability)
+def test_compat_has_the_theta_of_the_step_before_and_the_scales_of_the_next_block():
+    drop = tupelo.LayerDrop(
+        build("roberta-prelayernorm"), theta_bar=0.4, gamma=0.01, compat="deepspeed"
+    )
+    drop.begin_step(11)
+    theta = 0.6 * 2.718281828459045 ** (-0.01 * 10) + 0.4
+    assert drop.theta == pytest.approx(theta)
+    p = [1 - number / 4 * (1 - theta) for number in range(1, 5)]
+    assert drop.branch_scales[0] > 0
+    for scale, probability in zip(drop.branch_scales, p, strict=True):
+        assert scale == 0 or scale == pytest.approx(1 / probability)
 
 
 class Shrinking(nn.Module):
@@ -334,9 +324,6 @@ MISTAKES = {
     ),
     "know whether a block of ModuleDict returns the output of a norm": lambda: constant_drop(
         shrinking_model()
-    ),
-    "the DeepSpeed JSON has no block progressive_layer_drop": lambda: (
-        tupelo.LayerDrop.from_ds_config(build(), {})
     ),
 }
 

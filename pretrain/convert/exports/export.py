@@ -29,7 +29,14 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
     """
     with complete_or_absent(target) as partial:
         write_pretrained(partial, pretrained)
-        check = check_export(pretrained, partial)
+        report = f"nothing was written. Report this with the {TOKENIZER_FILE} of {pretrained.name}"
+        check_tokenizer(pretrained, partial, fix=report)
+        is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
+        auto_class = AutoModelForPreTraining if is_discriminator else AutoModelForMaskedLM
+        with quiet():
+            model = auto_class.from_pretrained(partial, trust_remote_code=True)
+        fix = f"Report this with the run.json of {pretrained.name}"
+        check = compare_logits(model, pretrained, fix=fix)
         write_card(partial, pretrained, run, check, place=target)
     return check
 
@@ -42,19 +49,3 @@ def run_of(place: Path) -> Path:
             f"{place} is neither a run folder, with its run.json, nor a checkpoint of one"
         )
     return run
-
-
-def check_export(pretrained: Pretrained, folder: Path) -> ExportCheck:
-    """Compare an export with the trainer.
-
-    Raises:
-        ConfigError: logits or tokens differ.
-    """
-    report = f"nothing was written. Report this with the {TOKENIZER_FILE} of {pretrained.name}"
-    check_tokenizer(pretrained, folder, fix=report)
-    is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
-    auto_class = AutoModelForPreTraining if is_discriminator else AutoModelForMaskedLM
-    with quiet():
-        model = auto_class.from_pretrained(folder, trust_remote_code=True)
-    fix = f"Report this with the run.json of {pretrained.name}"
-    return compare_logits(model, pretrained, fix=fix)

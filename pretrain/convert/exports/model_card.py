@@ -27,9 +27,6 @@ if TYPE_CHECKING:  # it imports transformers, which takes seconds
     from pretrain.convert.exports.in_transformers import ExportCheck
 
 CARD_FILE = "README.md"
-# How manifests begin or write the licences of sources, and what the Hub calls them.
-WIKIPEDIA, WIKIPEDIA_LICENCE = "CC BY-SA 4.0 (Wikipedia)", "cc-by-sa-4.0"
-OF_THE_HUB = "see the card of "
 OTHER_LICENCE: dict[str, Any] = {"license": "other", "license_name": "that-of-the-training-data"}
 
 # An absolute path up to its last part, of which a home may be the only folder; not the address of a
@@ -56,13 +53,15 @@ def write_card(
         place: where the folder will be.
     """
     settings, manifest = load_settings(run), read_manifest(run)
+    language = manifest.settings.get("language")
     is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
     stock = stock_model(pretrained.model, pretrained.objective)
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=None if is_discriminator else "fill-mask",
         tags=["electra" if is_discriminator else "masked-language-model", "pre-training", "tupelo"],
-        **source_of(manifest),
+        language=language if LANGUAGE.fullmatch(str(language)) else None,
+        **OTHER_LICENCE,  # the table says which
     )
     network = "the discriminator of an ELECTRA" if is_discriminator else pretrained.objective
     save_card(
@@ -138,19 +137,6 @@ def encoder_rows(model: ModelSettings, weights: Mapping[str, Tensor]) -> Rows:
         ["width", f"{model.width}, {model.num_heads} heads"],
         ["parameters", f"{sum(weight.numel() for weight in weights.values()):,}"],
     ]
-
-
-def source_of(manifest: Manifest) -> dict[str, Any]:
-    """Return licence, data sets and language of the training data as the Hub calls them."""
-    licences = manifest.licence.split("; ")
-    is_wikipedia = set(licences) == {WIKIPEDIA}
-    language = manifest.settings.get("language")
-    sets = [each.removeprefix(OF_THE_HUB) for each in licences if each.startswith(OF_THE_HUB)]
-    return {
-        "language": language if LANGUAGE.fullmatch(str(language)) else None,
-        "datasets": sets or None,
-        **({"license": WIKIPEDIA_LICENCE} if is_wikipedia else OTHER_LICENCE),
-    }
 
 
 def _data_rows(manifest: Manifest) -> Rows:

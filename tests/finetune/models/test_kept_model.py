@@ -11,7 +11,6 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from data_prep.files.atomic import save_text
 from finetune.models import kept_model
 from finetune.models.kept_model import (
     as_pretrained,
@@ -143,18 +142,10 @@ def test_a_regression_without_its_last_layer_is_refused(numbers, tmp_path):
         read_model(copy)
 
 
-@pytest.mark.parametrize("case", ["classes", "stock_numbers"])
-def test_a_folder_of_before_is_opened(case, tmp_path, request):
-    case = request.getfixturevalue(case)
-    record = read_model(case.folder).record.model_dump(mode="json")
-    former = {"format": 1, "file": "", "scores": {}, "seed": 0, "weights": "a digest"}
-    save_text(tmp_path / "fine_tuned.json", json.dumps(record | former))
-    shutil.copy(case.folder / "tokenizer.json", tmp_path)
-    weights = case.run.model.state_dict()
-    stored = {name.removeprefix("classifier."): tensor for name, tensor in weights.items()}
-    save_weights(tmp_path / "model.safetensors", stored)
-    assert kept_folder(tmp_path) == tmp_path
-    assert same_weights(read_model(tmp_path).weights, weights)
+def test_a_folder_of_before_is_refused_in_one_line(tmp_path):
+    (tmp_path / "fine_tuned.json").touch()
+    with pytest.raises(ConfigError, match="which version 0.2.0 is the last to read; fine-tune ag"):
+        kept_folder(tmp_path)
 
 
 def test_the_example_of_the_card_runs_and_the_card_has_scores_and_data(

@@ -69,12 +69,6 @@ def test_labels_and_probabilities_of_every_format(classes, tmp_path, suffix, cap
     for row, (label, shares) in zip(found, expected, strict=True):
         assert row["label"] == label
         assert [float(row[name]) for name in names] == pytest.approx(shares, abs=1e-6)
-    predicted(capsys, classes.folder, file, "--to", tmp_path / "found.jsonl")
-    found = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
-    for row, (label, shares) in zip(found, expected, strict=True):
-        assert row.keys() == {"label", "probabilities"} and row["label"] == label
-        assert list(row["probabilities"]) == ["few", "more", "many, many"]
-        assert list(row["probabilities"].values()) == pytest.approx(shares, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +82,7 @@ def test_numbers_are_written_with_the_digits_that_they_have(centre, spread, outp
     record = SimpleNamespace(labels=(), centre=centre, spread=spread)
     predictor = Predictor.__new__(Predictor)
     predictor.record, predictor.outputs = record, lambda texts: numpy.array(outputs)
-    assert [found["value"] for found in predictor.predictions([("text",)])] == written
+    assert [value for (value,) in predictor.predictions([("text",)])] == written
 
 
 def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):
@@ -101,9 +95,6 @@ def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):
     assert predicted(capsys, numbers.folder, file, "--to", to).out == ""
     header, *found = to.read_text().splitlines()
     assert header == "value" and list(map(float, found)) == pytest.approx(expected, rel=1e-6)
-    predicted(capsys, numbers.folder, file, "--to", tmp_path / "found.jsonl")
-    lines = (tmp_path / "found.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [{"value": float(value)} for value in found]
 
 
 def test_texts_come_from_stdin_in_lines_or_in_a_format_that_is_named(
@@ -154,7 +145,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
         ("{folder} {file} --text a b", "trained on 1 column.*, text; "),
         ("{folder} absent.csv", "absent.csv cannot be read: No such file"),
         ("{folder} texts.docx", "unknown format '.docx'"),
-        ("{folder} {file} --to x.xlsx", "x.xlsx: unknown format; use .csv"),
+        ("{folder} {file} --to x.xlsx", "x.xlsx: predictions are CSV"),
         ("{folder} {file} --to {file}/x.csv", "is no folder; make it, or choose another --to"),
         ("{file} {file}", "texts.csv holds no fine-tuned model"),
         ("{folder} /dev/null --format txt", "null holds no rows"),
