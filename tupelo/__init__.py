@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tupelo.plain_training import settings as settings
     from tupelo.plain_training import step_plans as step_plans
     from tupelo.plain_training import training_batches as training_batches
-    from tupelo.runs import compare as compare
 
 __version__ = "0.2.0"
 
@@ -28,7 +27,6 @@ MODULES = {
     "PositionEncoding": "pretrain.model.position_encoding",
     "attach_positions": "tupelo.attached_positions",
     "build": "tupelo.plain_training",
-    "compare": "tupelo.runs",
     "held_out_loss": "tupelo.plain_training",
     "load": "tupelo.loaded_encoder",
     "settings": "tupelo.plain_training",

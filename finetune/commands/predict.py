@@ -109,8 +109,6 @@ def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[st
         )
     file, suffix = arguments.file, arguments.format and f".{arguments.format}"
     if file in (None, Path("-")):
-        if sys.stdin.isatty():
-            print("texts from the terminal, one a line; end them with Ctrl-D", file=sys.stderr)
         file, suffix = STDIN, suffix or ".txt"
     rows = read_rows(file, columns, suffix=suffix)
     return [tuple(text_in(row, column, file) for column in columns) for row in rows]

@@ -56,13 +56,28 @@ def read_hub(
         raise TaskError(f"{suite.name} is not on the Hub; give the folder of its original files")
     load = functools.cache(load)
 
-    def examples(split: str, configuration: str = task.hub, **options: bool) -> list[Example]:
+    texts = task.hub_texts or task.texts
+
+    def examples(
+        split: str, configuration: str = task.hub, *, is_labelled: bool = True
+    ) -> list[Example]:
         where, splits = f"{suite.hub}, {configuration}", load(suite.hub, configuration)
-        if split not in splits:
-            raise TaskError(f"{where}: no split {split!r}, it has {', '.join(splits)}")
-        found = [_example(where, split, task, row, **options) for row in splits[split]]
+        try:
+            found = [
+                Example(
+                    tuple(row[text] for text in texts),
+                    row["label"] if is_labelled else None,
+                    str(row["idx"]),
+                )
+                for row in splits.get(split, ())
+            ]
+        except KeyError as error:
+            raise TaskError(f"{where}: {split} has no column {error}") from None
         if not found:
-            raise TaskError(f"{where}: no examples in {split}")
+            raise TaskError(f"{where}: no examples in {split!r}, it has {', '.join(splits)}")
+        numbers = range(len(task.labels))
+        if is_labelled and task.labels and not all(one.label in numbers for one in found):
+            raise TaskError(f"{where}: {split} has labels other than 0 to {numbers[-1]}")
         return found
 
     development = {
@@ -78,18 +93,3 @@ def read_hub(
                 raise
             notes.append(f"{task.title(split)} is not predicted: {error}")
     return TaskData(task, examples("train"), development, test, tuple(notes))
-
-
-def _example(
-    where: str, split: str, task: Task, row: Mapping[str, Any], *, is_labelled: bool = True
-) -> Example:
-    texts = task.hub_texts or task.texts
-    missing = [column for column in (*texts, "idx", "label") if column not in row]
-    if missing:
-        raise TaskError(f"{where}: no column {missing[0]!r} in {split}, it has {', '.join(row)}")
-    label: int | float | None = row["label"] if is_labelled else None
-    if is_labelled and task.kind == "classification" and label not in range(len(task.labels)):
-        raise TaskError(
-            f"{where}: label {label!r} at idx {row['idx']}, expected 0 to {len(task.labels) - 1}"
-        )
-    return Example(tuple(row[text] for text in texts), label, str(row["idx"]))

@@ -17,8 +17,6 @@ import tupelo
 heavy = {"torch", "deepspeed", "transformers", "numpy", "pydantic"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 assert set(dir(tupelo)) == {*tupelo.__all__, "__version__"}
-tupelo.compare
-assert "torch" not in sys.modules
 """
 
 

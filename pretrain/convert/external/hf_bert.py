@@ -118,9 +118,8 @@ def transformers_folder(place: str) -> Path:
     try:
         with contextlib.suppress(LocalEntryNotFoundError):
             folder = Path(snapshot_download(place, local_files_only=True))
-            has_tokenizer = any((folder / name).is_file() for name in (TOKENIZER_FILE, "vocab.txt"))
             files = weight_files(folder)  # some of several are absent if a download was stopped
-            if files and all(file.is_file() for file in files) and has_tokenizer:
+            if files and all(file.is_file() for file in files):
                 return folder
         connect_to_hub()
         for weights in STORED_WEIGHTS:  # the pickled ones only where there are no others

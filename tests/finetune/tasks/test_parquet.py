@@ -53,11 +53,3 @@ def test_labels_of_every_type_are_classes_in_order(tmp_path, labels, expected):
 )
 def test_what_cannot_be_learned_from_is_named(tmp_path, columns, message):
     assert message in refused(own(tmp_path, columns))
-
-
-def test_files_that_are_damaged_or_missing_are_refused(tmp_path):
-    task = own(tmp_path, {"text": TEXTS, "label": TEXTS})
-    task.train.write_bytes(task.train.read_bytes()[:-20])
-    assert " cannot be read as Parquet: " in refused(task)
-    task.train.unlink()
-    assert "No such file or directory" in refused(task)

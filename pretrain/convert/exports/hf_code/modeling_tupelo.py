@@ -211,7 +211,7 @@ def attend(config: TupeloConfig, inputs: AttentionInputs) -> Tensor:
 
 
 class TupeloWithHead(TupeloPreTrainedModel):
-    """The encoder with a head: a class has `add_head`, `logits`, and transformers' loss of it."""
+    """The encoder with a head: a class has `add_head`, which adds its layers, and `logits`."""
 
     output_class: type[Any]
 
@@ -221,17 +221,9 @@ class TupeloWithHead(TupeloPreTrainedModel):
         self.add_head(config)
         self.post_init()
 
-    def add_head(self, config: TupeloConfig) -> None:
-        """Add the layers after the encoder."""
-        raise NotImplementedError
-
-    def logits(self, x_BSD: Tensor) -> Tensor:
-        """Return the logits of the last hidden states."""
-        raise NotImplementedError
-
     def loss(self, logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Any:
-        """Return the mean loss."""
-        raise NotImplementedError
+        """Return the cross-entropy of labels_BS; of other heads another mean loss."""
+        return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
     def forward(
         self,
@@ -285,10 +277,6 @@ class TupeloForMaskedLM(TupeloWithHead):
         """Return logits_BSV."""
         logits_BSV: Tensor = self.head(x_BSD, self.encoder.token_embeddings.weight)
         return logits_BSV
-
-    def loss(self, logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Any:
-        """Return the cross-entropy of labels_BS."""
-        return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
 class TupeloForPreTraining(TupeloWithHead):
@@ -349,10 +337,6 @@ class TupeloForTokenClassification(TupeloWithHead):
         """Return one row of logits per token."""
         logits_BSC: Tensor = self.classifier(self.dropout(x_BSD))
         return logits_BSC
-
-    def loss(self, logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Any:
-        """Return the cross-entropy of labels_BS."""
-        return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
 class TupeloForQuestionAnswering(TupeloPreTrainedModel):

@@ -1,5 +1,8 @@
 """Checkpoints of the TUPE authors' code, against their model written out."""
 
+import sys
+import types
+
 import pytest
 import torch
 
@@ -68,16 +71,9 @@ def test_every_token_keeps_its_probability_and_unknown_pieces_share_that_of_unk(
 def test_text_gets_the_ids_of_fastbpe_and_the_dictionary(tmp_path):
     text_encoder = load_pretrained(write(tmp_path, checkpoint(ROWS))).text_encoder
     ids = {entry: 7 + number for number, entry in enumerate(ENTRIES)}
-    unknown, unknown_piece = 3, ROWS
     assert text_encoder.special == {"cls": 0, "pad": 1, "sep": 2, "unk": 3, "mask": ROWS - 1}
-    for text, expected in {
-        "the": [ids["the"]],
-        "The that": [ids["the"], ids["th@@"], ids["a@@"], ids["t"]],
-        "a [MASK] t": [ids["a"], ROWS - 1, ids["t"]],
-        "tx": [ids["t@@"], unknown],
-        "ha": [unknown_piece],
-    }.items():
-        assert text_encoder.ids(text) == [0, *expected, 2], text
+    expected = [ids["a"], ROWS - 1, ids["th@@"], ids["a@@"], ids["t"], ids["t@@"], 3, ROWS]
+    assert text_encoder.ids("A [MASK] that tx ha") == [0, *expected, 2]
 
 
 def test_the_four_special_tokens_of_plain_fairseq_are_recognised(tmp_path):
@@ -99,12 +95,6 @@ def test_a_checkpoint_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path, m
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="typo.pt holds no pre-trained model; give .* a .pt file"):
         load_pretrained("typo.pt")
-
-
-def test_what_was_trained_beside_the_encoder_is_left_out(tmp_path):
-    state = checkpoint(ROWS)
-    state["model"]["classification_heads.glue.dense.weight"] = torch.zeros(2, 2)
-    load_pretrained(write(tmp_path, state))
 
 
 def changed(change):
@@ -144,21 +134,13 @@ def test_a_checkpoint_without_its_words_is_refused_with_what_to_do(tmp_path):
 
 
 def test_the_statistics_that_fairseq_stores_as_objects_are_no_obstacle(tmp_path, monkeypatch):
-    import sys
-    import types
-
     module = types.ModuleType("fairseq.meters")
-
-    class AverageMeter:
-        def __init__(self):
-            self.avg = 1.0
-
-    AverageMeter.__module__, AverageMeter.__qualname__ = "fairseq.meters", "AverageMeter"
-    module.AverageMeter = AverageMeter
+    module.AverageMeter = type("AverageMeter", (), {"__module__": "fairseq.meters"})
     monkeypatch.setitem(sys.modules, "fairseq", types.ModuleType("fairseq"))
     monkeypatch.setitem(sys.modules, "fairseq.meters", module)
     state = checkpoint(ROWS)
-    state["extra_state"] = {"train_meters": {"train_loss": AverageMeter()}}
+    state["extra_state"] = {"train_meters": {"train_loss": module.AverageMeter()}}
+    state["model"]["classification_heads.glue.dense.weight"] = torch.zeros(2, 2)  # left out
     file = write(tmp_path, state)
     monkeypatch.undo()
     load_pretrained(file)

@@ -1,8 +1,6 @@
 """`python -m pretrain import`: what it writes is what it read, and trains further."""
 
-import json
 import re
-import tomllib
 
 import pytest
 import torch
@@ -85,7 +83,7 @@ def test_the_recipe_is_that_of_the_model_and_starts_from_its_weights(tmp_path):
     assert settings.initial_weights == str(folder)
     assert settings.data.tokenizer == str(folder / "tokenizer.json") and settings.data.moses
     assert settings.data.sequence_length == tupe.POSITIONS
-    assert tomllib.loads((folder / "recipe.toml").read_text())["name"] == settings.name == "tupe_r"
+    assert settings.name == "tupe_r"
     assert equal(tupelo.build(folder / "recipe.toml").state_dict(), load_pretrained(file).weights)
 
 
@@ -112,18 +110,3 @@ def test_what_cannot_be_imported_is_refused_before_it_is_read(tmp_path, stored_b
     for folder in (checkpoint, imported(tmp_path, stored_bert[0])):
         with pytest.raises(ConfigError, match="is already a model of this program; start"):
             imported(tmp_path, folder)
-
-
-def test_token_types_that_were_trained_after_an_export_count(tmp_path, stored_bert):
-    """transformers keeps our entry of config.json; its token types are not zero any more."""
-    folder = imported(tmp_path, stored_bert[0])
-    before = load_pretrained(folder)
-    bert.rewrite(
-        folder,
-        lambda weights: (
-            weights | {"bert.embeddings.token_type_embeddings.weight": torch.ones(2, 24)}
-        ),
-    )
-    name = "encoder.positions.position_embeddings.weight"
-    assert torch.equal(load_pretrained(folder).weights[name], before.weights[name] + 1)
-    assert "tupelo" in json.loads((folder / "config.json").read_text())
