@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="FILE",
         help=".tsv, .csv, .jsonl, .parquet, or .txt with one text a line, of a pair a tab between "
-        "the two; default, or -: stdin",
+        "the two; default, or -: such lines from stdin",
     )
     parser.add_argument(
         "--text",
@@ -42,11 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="texts",
         metavar="COLUMN",
         help="column of the text, or columns of the pair; default: those of training",
-    )
-    parser.add_argument(
-        "--format",
-        choices=("tsv", "csv", "jsonl", "txt"),
-        help="of FILE; default: that of its suffix, of stdin txt",
     )
     parser.add_argument("--to", type=Path, metavar="FILE", help="a .csv file; default: stdout")
     parser.add_argument("--replace", action="store_true", help="replace the file of --to")
@@ -107,8 +102,7 @@ def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[st
             f"--text {' '.join(columns)}: the model of {record.task} was trained on "
             f"{counted(len(record.texts), 'column')}, {listed(record.texts)}; name as many"
         )
-    file, suffix = arguments.file, arguments.format and f".{arguments.format}"
-    if file in (None, Path("-")):
-        file, suffix = STDIN, suffix or ".txt"
-    rows = read_rows(file, columns, suffix=suffix)
+    is_file = arguments.file not in (None, Path("-"))
+    file = arguments.file if is_file else STDIN
+    rows = read_rows(file, columns, suffix=None if is_file else ".txt")
     return [tuple(text_in(row, column, file) for column in columns) for row in rows]

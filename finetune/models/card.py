@@ -1,6 +1,5 @@
 """The model card of a fine-tuned model: labels, scores, training."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def write_card(
                 ["encoder", result.model],
                 *encoder_rows(record.model, weights),
                 ["in transformers", stock.architecture if stock else "code of this folder"],
-                ["predicts", _quoted(*(task.labels or (task.label,)))],
+                ["predicts", ", ".join(task.labels or (task.label,))],
             ],
             "Scores, times 100": [
                 [f"{task.title(split)}, {metric}", f"{100 * value:.1f}"]
@@ -61,7 +60,7 @@ def write_card(
             "Training": [
                 *([["training data", data]] if data else []),
                 ["task", task.name],
-                ["text", _quoted(*task.texts)],
+                ["text", ", ".join(task.texts)],
                 ["protocol", result.protocol],
                 ["learning rate", f"{result.learning_rate:g}"],
                 ["epochs", result.epochs],
@@ -73,7 +72,3 @@ def write_card(
         sequence_length=record.sequence_length,
         moses=record.tokenizer.moses,
     )
-
-
-def _quoted(*names: str) -> str:
-    return ", ".join(json.dumps(name, ensure_ascii=False) for name in names)

@@ -53,13 +53,8 @@ class TaskModel(nn.Module):
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
         """Load the encoder of a pre-trained model; that of ELECTRA is the discriminator's."""
-        self.encoder.load_state_dict(
-            {
-                name.removeprefix(ENCODER): weight
-                for name, weight in weights.items()
-                if name.startswith(ENCODER)
-            }
-        )
+        named = [(n.removeprefix(ENCODER), w) for n, w in weights.items() if n.startswith(ENCODER)]
+        self.encoder.load_state_dict(dict(named))
 
 
 def uses_bf16(precision: Literal["auto", "bf16", "fp32"], device: torch.device) -> bool:

@@ -18,12 +18,10 @@ class Findings(NamedTuple):
     Attributes:
         tables: by name of their CSV file, without its ending.
         figures: by name of their PNG file, without its ending.
-        captions: what is plotted, and from which checkpoints; one sentence or more per figure.
     """
 
     tables: dict[str, list[Record]]
     figures: dict[str, Figure]
-    captions: list[str]
 
 
 def write_findings(findings: Findings, folder: ReportFolder) -> None:
@@ -42,4 +40,3 @@ def write_findings(findings: Findings, folder: ReportFolder) -> None:
         for name, figure in findings.figures.items():
             # Without its version in the file, a picture is a function of what it shows.
             figure.savefig(place / f"{name}.png", metadata={"Software": None})
-        save_text(place / "captions.txt", "\n".join(findings.captions) + "\n")

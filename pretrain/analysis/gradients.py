@@ -92,7 +92,6 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     return Findings(
         tables={"weight_gradients": weights, "state_gradients": states},
         figures={"gradients": draw_gradients(measured, caption)},
-        captions=[caption],
     )
 
 

@@ -100,7 +100,6 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     return Findings(
         tables={"layers": table},
         figures={"layers": draw_layers(measured, caption)},
-        captions=[caption],
     )
 
 

@@ -94,7 +94,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
     Raises:
         ConfigError: an encoding has no such bias.
     """
-    rows, singular, captions = list[Record](), list[Record](), list[str]()
+    rows, singular = list[Record](), list[Record]()
     tables, figures = dict[str, list[Record]](), dict[str, Figure]()
     for subject in subjects:
         heads = _heads(subject)
@@ -118,15 +118,15 @@ def findings(subjects: Sequence[Subject]) -> Findings:
             for number, head in enumerate(heads, 1)
             for query, values in enumerate(head.correlations)
         ]
-        captions.append(
+        caption = (
             f"{in_words([subject], '{0.positions}')}: positional "
             "correlations v_ij of each head, less the mean of their row, which softmax ignores; "
             "position 0 is [CLS]. Last panel: singular values of v and of the terms it is made of, "
             f"over heads the median. {RULE.format(radius=heads[0].pattern.near_radius_positions)}"
         )
-        figures[f"positions_{name}"] = draw_positions(heads, captions[-1])
+        figures[f"positions_{name}"] = draw_positions(heads, caption)
     tables |= {"heads": rows, "singular_values": singular}
-    return Findings(tables, figures, captions)
+    return Findings(tables, figures)
 
 
 def _heads(subject: Subject) -> list[Head]:

@@ -86,7 +86,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
         for term, size in zip(TERMS, sizes, strict=True)
     ]
     newest = {run: heads for run, steps in measured.items() for heads in steps.values()}
-    return Findings({"terms": table}, {"terms": draw_terms(newest, caption)}, [caption])
+    return Findings({"terms": table}, {"terms": draw_terms(newest, caption)})
 
 
 @torch.no_grad()

@@ -78,7 +78,6 @@ def test_an_error_is_one_line_whatever_a_file_is_called(raised, line):
         ),
         ("~/texts/wiki.txt, ../more/x.txt", "wiki.txt, x.txt"),
         ("https://example.org/a/b and runs/x/y", "https://example.org/a/b and runs/x/y"),
-        ("file://host/home/me/wiki.txt, file:/home/me/wiki.txt", "wiki.txt, wiki.txt"),
         ("text:~bob/texts/wiki.txt, ~bob/wiki.txt", "text:wiki.txt, wiki.txt"),
         ("about ~5/10, a~b/c, ratio ~a/b", "about ~5/10, a~b/c, ratio ~a/b"),
         ("profile:/home/me/x, see profile:/a/b", "profile:x, see profile:b"),

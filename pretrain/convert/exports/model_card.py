@@ -30,11 +30,10 @@ CARD_FILE = "README.md"
 OTHER_LICENCE: dict[str, Any] = {"license": "other", "license_name": "that-of-the-training-data"}
 
 # An absolute path up to its last part, of which a home may be the only folder; not the address of a
-# page. A label before it is no scheme: `source:/home/me/x`. `~a/b` is about a ratio, and no home.
+# page, nor a ratio such as ~a/b.
 _PART = r"(?:[^\s/:\"'|,;<>()]+/)"
 _FOLDERS = re.compile(
-    rf"(?i:\bfile:(?://[\w.-]*)?)/{_PART}*|(?<![\w./~])~[A-Za-z_][\w.-]+/{_PART}*"
-    rf"|(?<![\w./~])(?!//)(?:~|\.\.)?/{_PART}+"
+    rf"(?<![\w./~])~[A-Za-z_][\w.-]+/{_PART}*|(?<![\w./~])(?!//)(?:~|\.\.)?/{_PART}+"
 )
 
 Rows = Sequence[Sequence[Any]]

@@ -97,17 +97,14 @@ def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):
     assert header == "value" and list(map(float, found)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_texts_come_from_stdin_in_lines_or_in_a_format_that_is_named(
-    numbers, tmp_path, capsys, monkeypatch
-):
-    stdin = tmp_path / "stdin"
+def test_texts_come_from_stdin_in_lines(numbers, tmp_path, capsys, monkeypatch):
+    stdin, file = tmp_path / "stdin", tmp_path / "texts.csv"
     monkeypatch.setattr(command, "STDIN", stdin)
     stdin.write_text("a list\tthe names\nnames\t\n")
     lines = predicted(capsys, numbers.folder).out
     assert len(lines.splitlines()) == 3
-    stdin.write_text("x,y\nthe names,a list\n,names\n")
-    words = ["-", "--format", "csv", "--text", "y", "x"]
-    assert predicted(capsys, numbers.folder, *words).out == lines
+    file.write_text("x,y\nthe names,a list\n,names\n")
+    assert predicted(capsys, numbers.folder, file, "--text", "y", "x").out == lines
 
 
 def test_a_file_is_replaced_only_on_request_and_whole(classes, tmp_path, capsys, monkeypatch):
@@ -148,7 +145,6 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
         ("{folder} {file} --to x.xlsx", "x.xlsx: predictions are CSV"),
         ("{folder} {file} --to {file}/x.csv", "is no folder; make it, or choose another --to"),
         ("{file} {file}", "texts.csv holds no fine-tuned model"),
-        ("{folder} /dev/null --format txt", "null holds no rows"),
     ],
 )
 def test_what_is_wrong_is_one_line(classes, tmp_path, capsys, words, message):
