@@ -66,7 +66,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--budget",
         metavar="UNIT[=AMOUNT]",
-        help="give all arms equal steps, tokens, flops or hours: AMOUNT, or those of the baseline",
+        help="give all arms equal tokens or flops: AMOUNT, or those of the baseline",
     )
     parser.add_argument(
         "--at-once",

@@ -1,4 +1,4 @@
-"""Equal cost: the length of every arm, from a budget of steps, tokens, FLOPs or hours.
+"""Equal cost: the length of every arm, from a budget of tokens or FLOPs.
 
 The FLOPs of an arm with layer drop are expected ones, by the keep probabilities: equal for all
 seeds. What ran, by the drop masks of a run, is a little more or less.
@@ -12,9 +12,8 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.schedules.fitting import fitted
 
-HOURS = {"hours": 1.0, "seconds": 1 / 3600}
-UNITS = ("steps", "tokens", "flops", *HOURS)
-USAGE = "give steps, tokens, flops or hours, and an amount if not the baseline's: flops=2e13"
+UNITS = ("tokens", "flops")
+USAGE = "give tokens or flops, and an amount if not the baseline's: flops=2e13; or --steps, --hours"
 
 
 class Budget(NamedTuple):
@@ -53,21 +52,20 @@ def lengths(budget: Budget, settings: RunSettings, baseline: RunSettings) -> dic
     Raises:
         ConfigError: the length is given in another way already.
     """
-    if budget.unit in HOURS:
-        hours = baseline.hours if budget.amount is None else budget.amount * HOURS[budget.unit]
-        if hours is None:
-            raise ConfigError(
-                f"{baseline.name}: how long {baseline.steps:,} steps take is not known before; "
-                "give hours, or the budget as hours=NUMBER (tupelo train --dry-run --measure 60)"
-            )
-        return {"hours": repr(hours)}
     for name, value in (("hours", settings.hours), ("restarts_after", settings.restarts_after)):
         if value:
             raise ConfigError(
                 f"{settings.name}: a budget of {budget.unit} sets the steps, and {name}="
                 f"{quoted(value)} does not go with it; set it to none"
             )
-    return _of_steps(settings, _steps(budget, settings, baseline))
+    if budget.unit == "flops":
+        steps = _steps_of_flops(settings, budget.amount or expected_flops(baseline))
+    else:
+        per_step, of_baseline = (
+            one.batch.global_sequences * one.data.sequence_length for one in (settings, baseline)
+        )
+        steps = max(1, round((budget.amount or float(baseline.steps * of_baseline)) / per_step))
+    return _of_steps(settings, steps)
 
 
 def shortened(settings: RunSettings, share: float) -> dict[str, str]:
@@ -90,17 +88,6 @@ def expected_flops(settings: RunSettings) -> float:
 
 def _of_steps(settings: RunSettings, steps: int) -> dict[str, str]:
     return {name: repr(value) for name, value in fitted(settings, steps).items()}
-
-
-def _steps(budget: Budget, settings: RunSettings, baseline: RunSettings) -> int:
-    """Return the number of steps whose cost is nearest to the budget, at least one."""
-    if budget.unit == "flops":
-        return _steps_of_flops(settings, budget.amount or expected_flops(baseline))
-    per_step, of_baseline = (
-        1 if budget.unit == "steps" else one.batch.global_sequences * one.data.sequence_length
-        for one in (settings, baseline)
-    )
-    return max(1, round((budget.amount or float(baseline.steps * of_baseline)) / per_step))
 
 
 def _steps_of_flops(settings: RunSettings, amount: float) -> int:

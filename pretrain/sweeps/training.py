@@ -8,9 +8,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from pretrain.checkpoint.starting import RUN_FILE, finished
+from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import as_json
 from pretrain.data.shards import shards_folder
 from pretrain.reports.compare.run_files import was_stopped_by_anomaly
 from pretrain.reports.words import amount, counted
@@ -64,20 +63,16 @@ def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:
             seconds[arm.name] = arm.settings.hours * SECONDS_PER_HOUR
             continue
         print(f"measuring the speed of {arm.name} ...", flush=True)
-        place = left[0].folder.parent  # on all machines
-        seconds[arm.name] = arm.settings.steps * _seconds_per_step(arm, plans[0], place)
+        seconds[arm.name] = arm.settings.steps * _seconds_per_step(arm, plans[0])
     each = ", ".join(f"{name} {amount(s, 'training_seconds')}" for name, s in seconds.items())
     whole = sum(seconds[run.arm.name] for run in left) / min(len(plans), len(left))
     return f"training takes about {amount(whole, 'training_seconds')}; a run: {each}"
 
 
-def _seconds_per_step(arm: SweepArm, plan: LaunchPlan, place: Path) -> float:
-    place.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".measured-", dir=place) as folder:
-        output, recipe = Path(folder) / "output", Path(folder) / arm.name
-        recipe.mkdir()
-        (recipe / RUN_FILE).write_text(as_json(arm.settings))  # a command reads a run, too
-        words = ["train", str(recipe), "--run-folder", f"{recipe}/run", "--dry-run"]
+def _seconds_per_step(arm: SweepArm, plan: LaunchPlan) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "output"
+        words = ["train", arm.recipe, *arm.words, "--run-folder", f"{folder}/run", "--dry-run"]
         ended = run_child(plan.child([*words, "--measure", str(MEASURED_SECONDS)], output))
         if ended.stopped:
             sys.exit(ended.status)
