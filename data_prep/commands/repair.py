@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from data_prep.command_line import explain
 from data_prep.commands.options import add_options
 from data_prep.commands.verify import verify
-from data_prep.files.atomic import replace
+from data_prep.files.atomic import put_in_place
 from data_prep.removed import without_removed
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import (
@@ -85,7 +85,7 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
     for name, sha256 in hashes.items():
         file = folder / name
         if not file.is_file() or file.is_symlink() or sha256_of(file) != sha256:
-            replace(side / name, file)
+            put_in_place(side / name, file)
             restored.append(name)
     line = f"repair: built {', '.join(restored) or 'nothing'} again"
     kept = {"settings": manifest.settings, "history": (*manifest.history, line)}

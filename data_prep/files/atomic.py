@@ -1,6 +1,5 @@
 """Write files so that they are complete or absent, whatever stops the program."""
 
-import contextlib
 import errno
 import os
 from pathlib import Path
@@ -10,41 +9,39 @@ def save_text(file: Path, text: str) -> None:
     """Write a text file, complete or not at all."""
     partial = partial_name(file)
     partial.write_text(text, encoding="utf-8", newline="\n")
-    replace(partial, file)
-
-
-def replace(partial: Path, file: Path) -> None:
-    """Rename a written file to its final name, after its content has reached the disk."""
-    write_through(partial)
     put_in_place(partial, file)
 
 
 def put_in_place(partial: Path, final: Path) -> None:
-    """Rename a file or folder whose content has reached the disk, so that a loss of power keeps it.
+    """Rename a file, or a folder with all it holds, after its content has reached the disk.
 
     Raises:
-        OSError: it cannot be renamed.
+        OSError: it cannot be written or renamed.
     """
-    if partial.is_dir():
-        write_names_through(partial)
+    for place in (*partial.rglob("*"), partial):
+        write_through(place)
     partial.replace(final)
-    write_names_through(final.parent)
+    write_through(final.parent)
 
 
-def write_names_through(folder: Path) -> None:
-    """Wait until the names in a folder have reached the disk, where its file system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+def write_through(place: Path) -> None:
+    """Wait until the content of a file, or the names in a folder, have reached the disk."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+    except OSError:
+        if not place.is_dir():  # some file systems cannot wait for names
+            raise
 
 
-def write_through(file: Path) -> None:
-    """Wait until the content of a file has reached the disk."""
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())
+def remove_strays(folder: Path) -> None:
+    """Remove what processes that are gone were writing; the caller holds the lock of the folder."""
+    for file in folder.rglob("*.partial-*"):
+        if not Path("/proc", file.name.rpartition("-")[2]).exists():
+            file.unlink(missing_ok=True)
 
 
 def partial_name(file: Path) -> Path:

@@ -1,8 +1,8 @@
 """Build a shard folder from text: reading, tokenizer, encoding, sequences, manifest.
 
 Each step processes segments of the text in worker processes and records each finished one (see
-segments.py), so that a build that was killed is resumed. The shards are a function of the sources
-and settings alone, not of the number of workers, nor of interruptions.
+segments.py), so that a build is resumed after a kill or a loss of power. The shards are a function
+of the sources and settings alone, not of the number of workers, nor of interruptions.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from tokenizers import Tokenizer
 
@@ -22,7 +22,13 @@ from data_prep.files.extras import require
 from data_prep.files.progress_bar import Bar, progress_bar
 from data_prep.files.quoting import quoted
 from data_prep.files.workers import Workers, cpu_count
-from data_prep.pipeline.reading import EARLY_SEGMENTS, counts_of, read_segments, read_sources
+from data_prep.pipeline.reading import (
+    EARLY_SEGMENTS,
+    counts_of,
+    forget_damaged,
+    read_segments,
+    read_sources,
+)
 from data_prep.pipeline.segments import (
     MOST_PLACES,
     SEGMENT_BYTES,
@@ -31,7 +37,7 @@ from data_prep.pipeline.segments import (
     EncodeTask,
     SampleTask,
     Segment,
-    SegmentFiles,
+    StepResult,
 )
 from data_prep.pipeline.selection import select_paragraphs
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings
@@ -131,6 +137,29 @@ def build(
     return manifest
 
 
+class _Identity(StepResult):
+    """What determines the bytes of a build."""
+
+    settings: dict[str, object]
+    libraries: dict[str, str]
+    files: dict[str, list[list[object]]]
+
+    def difference(self, now: "_Identity") -> str:
+        """Return the first difference in words."""
+        before = self.settings | self.libraries
+        for name, value in (now.settings | now.libraries).items():
+            if (then := before.get(name)) != value:
+                return f"{name} was {quoted(then)} and is {quoted(value)}"
+        changed = [name for name, sizes in now.files.items() if self.files.get(name) != sizes]
+        return f"the files of {changed[0]} have changed since" if changed else ""
+
+
+class _Tokenizer(StepResult):
+    """A tokenizer that was loaded or trained."""
+
+    record: TokenizerRecord
+
+
 def _check_identity(settings: BuildSettings, sources: list[Source], workplace: Path) -> None:
     """Record what determines the bytes of a build, or compare it with that of an earlier call.
 
@@ -140,15 +169,18 @@ def _check_identity(settings: BuildSettings, sources: list[Source], workplace: P
     """
     packages = ["tokenizers", "h5py", settings.sentences, *["sacremoses"] * settings.moses]
     packages += [name for source in sources for name in source.libraries]
-    now: dict[str, dict[str, Any]] = {
-        "settings": settings.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)),
-        "libraries": {name: require(name, by="this build") for name in packages},
-        "files": {source.name: source.identity() for source in sources},
-    }
+    now = _Identity(
+        settings=settings.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)),
+        libraries={name: require(name, by="this build") for name in packages},
+        files={source.name: source.identity() for source in sources},
+    )
     file = workplace / IDENTITY_FILE
+    before = _Identity.load(file)
+    if before is None and file.is_file():
+        print(f"note: {workplace}: of an earlier version, or damaged: built again", file=sys.stderr)
     # Without content these are remains of a finished build, whose removal was interrupted.
-    if read_segments(workplace) and (workplace / CONTENT).is_dir() and file.is_file():
-        if what := _difference(json.loads(file.read_text()), now):
+    if before and (workplace / CONTENT).is_dir() and any((workplace / SEGMENTS).glob("*.json")):
+        if what := before.difference(now):
             raise ShardError(
                 f"{workplace}: holds an unfinished build of something else ({what}); repeat its "
                 "command to finish it, or remove that folder to start again"
@@ -158,20 +190,7 @@ def _check_identity(settings: BuildSettings, sources: list[Source], workplace: P
         shutil.rmtree(workplace / stale, ignore_errors=True)
     (workplace / TOKENIZER_FILE).unlink(missing_ok=True)
     (workplace / SEGMENTS).mkdir()
-    save_text(file, json.dumps(now, indent=1))
-
-
-def _difference(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> str:
-    """Return the first difference between two identities of builds in words."""
-    if before.keys() != now.keys():
-        return "begun by another version"
-    for part, values in now.items():
-        for name, value in values.items():
-            if (then := before[part].get(name)) != value:
-                is_text = part == "files"  # with lists of files
-                what = f"{name} was {quoted(then)} and is {quoted(value)}"
-                return f"the files of {name} have changed since" if is_text else what
-    return ""
+    now.save(file)
 
 
 class _Build:
@@ -191,6 +210,8 @@ class _Build:
         for source in self.sources:
             if isinstance(source, FileSource) and source.left_out:
                 print(f"note: {source.name}: left out {source.left_out}", file=sys.stderr)
+        tokenizer = self.load_tokenizer()  # before anything is read: a wrong name fails at once
+        forget_damaged(self.workplace, tokenizer and tokenizer.sha256, self.pool)
         if num_read := len(read_segments(self.workplace)):
             num_encoded = len(list(self.workplace.glob(f"{SEGMENTS}/*.encoded.json")))
             print(
@@ -198,11 +219,10 @@ class _Build:
                 "encoded",
                 file=sys.stderr,
             )
-        tokenizer = self.load_tokenizer()  # before anything is read: a wrong name fails at once
         segments = self.read(segment_bytes)
         tokenizer = tokenizer or self.train_tokenizer(segments)
         encoded = self.encode(segments, tokenizer)
-        cleaning = counts_of(*(part for one in segments for part in (one.read, one.kept)))
+        cleaning = counts_of(*(part for one in segments for part in (one.read, one)))
         manifest = Manifest(
             sequence_length=self.settings.sequence_length,
             dtype=id_type(tokenizer.vocabulary_size),
@@ -224,25 +244,21 @@ class _Build:
         segments = read_sources(
             self.sources, self.settings, self.workplace, self.pool, segment_bytes=segment_bytes
         )
-        before = json.loads((self.workplace / IDENTITY_FILE).read_text())["files"]
+        before = _Identity.load(self.workplace / IDENTITY_FILE)
         for source in self.sources:
-            if source.identity() != before[source.name]:
+            if before is None or source.identity() != before.files[source.name]:
                 raise CorpusError(
                     f"{source.name}: changed while it was being read; wait until nothing writes "
                     "to it, and give the same command again"
                 )
-        files = [SegmentFiles(self.workplace, number) for number in range(len(segments))]
-        kept = select_paragraphs(files, segments, self.settings, self.workplace)
-        return [
-            Segment(place, segment, record, self.sources[segment.source].weight)
-            for place, segment, record in zip(files, segments, kept, strict=True)
-        ]
+        weights = [source.weight for source in self.sources]
+        return select_paragraphs(segments, weights, self.settings, self.workplace)
 
     def load_tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer that is loaded, or was trained by an earlier call."""
-        file = self.workplace / TOKENIZER_FILE
-        if file.exists():
-            return TokenizerRecord.model_validate_json(file.read_bytes())
+        done = _Tokenizer.load(self.workplace / TOKENIZER_FILE)
+        if done and done.is_whole(self.content):
+            return done.record
         if _trained_kind(self.settings) is not None:
             return None
         place = self.settings.tokenizer
@@ -304,7 +320,7 @@ class _Build:
     def write_shards(
         self, segments: list[Segment], encoded: list[EncodedSegment], tokenizer: TokenizerRecord
     ) -> dict[SplitName, SplitRecord]:
-        """Cut the token ids into sequences, write the files that are missing, describe all."""
+        """Cut the token ids into sequences, write and describe them."""
         form = SequenceFormat(self.settings.sequence_length, tokenizer)
         splits: dict[SplitName, SplitRecord] = {}
         for name in get_args(SplitName):
@@ -325,7 +341,7 @@ class _Build:
         tokenizer.save(str(file))
         moses = self.settings.language if self.settings.moses else None
         record = record_of(tokenizer, file, kind=kind, moses=moses, names=names)
-        save_text(self.workplace / TOKENIZER_FILE, record.model_dump_json())
+        _Tokenizer(record=record).save(self.workplace / TOKENIZER_FILE, file)
         return record
 
 

@@ -2,20 +2,27 @@
 
 import itertools
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
-from data_prep.pipeline.segments import KeptSegment, ReadSegment, ReadTask, SegmentFiles
+from data_prep.pipeline.segments import (
+    SEGMENTS,
+    CheckTask,
+    ReadSegment,
+    ReadTask,
+    Segment,
+    SegmentFiles,
+)
 from data_prep.settings import BuildSettings, DamagedFiles
 from data_prep.sources.source import (
     EXPECTED_SKIPS,
     INVALID_UTF8,
     CannotReadOn,
     CorpusError,
-    Skipped,
     Source,
 )
 from data_prep.text.sampling import EvenSample
@@ -23,6 +30,7 @@ from data_prep.text.sampling import EvenSample
 # A source is judged at its end, and where so many segments, 64 MB, are done: the beginning of a
 # terabyte decides, rather than hours later the whole.
 EARLY_SEGMENTS = 8
+SEGMENT_RECORDS = 1 << 16  # most documents and skipped places of a segment: empty ones take memory
 MOST_SKIPPED: dict[DamagedFiles, float] = {"stop": 0.02, "skip": 0.5}  # of a source
 
 
@@ -32,6 +40,29 @@ def read_segments(workplace: Path) -> list[ReadSegment]:
     while record := ReadSegment.load(SegmentFiles(workplace, len(found)).path("read.json")):
         found.append(record)
     return found
+
+
+def forget_damaged(workplace: Path, tokenizer: str | None, pool: Workers) -> None:
+    """Check what an earlier call wrote; from the first damaged segment on, text is read again.
+
+    Args:
+        workplace: The working folder.
+        tokenizer: The sha256 of its tokenizer, None if that is lost or damaged.
+        pool: Checks the files.
+    """
+    records = (workplace / SEGMENTS).glob("*.json")
+    end = 1 + max((int(file.name.partition(".")[0]) for file in records), default=-1)
+    tasks = (CheckTask(SegmentFiles(workplace, number), tokenizer) for number in range(end))
+    sound = []
+    with progress_bar("checking", end, "part", shown=end > 0) as bar:
+        for is_sound in pool.map(CheckTask.run, tasks):
+            sound.append(is_sound)
+            bar.update()
+    if not all(sound):
+        first = sound.index(False)
+        print(f"note: part {first} of the text is missing or damaged: read again", file=sys.stderr)
+        for number in range(first, end):
+            SegmentFiles(workplace, number).path("read.json").unlink(missing_ok=True)
 
 
 def read_sources(
@@ -86,7 +117,7 @@ def read_sources(
     return segments
 
 
-def counts_of(*parts: ReadSegment | KeptSegment) -> Counter[str]:
+def counts_of(*parts: ReadSegment | Segment) -> Counter[str]:
     """Return the counts of what reading and cleaning changed and left out."""
     counts: Counter[str] = Counter()
     for part in parts:
@@ -110,26 +141,25 @@ def _read_tasks(
             last = done[-1]
             task = task._replace(end=last.end, num_raw=last.num_raw, read_bytes=last.read_bytes)
         sample = EvenSample(min(1.0, source.weight))
-        first_byte, size = task.read_bytes, 0
+        first_byte, size, num_skipped = task.read_bytes, 0, 0
         for found in source.read(task.end):
-            if isinstance(found, Skipped):
-                task.found.append(found)
-                continue
-            if taken := sample.takes(task.num_raw):
+            num_skipped += len(found.skipped)
+            if taken := not found.is_record or sample.takes(task.num_raw):
                 task.found.append(found)
                 size += len(found.text)
             task = task._replace(
                 end=found.end,
-                num_raw=task.num_raw + 1,
+                num_raw=task.num_raw + found.is_record,
                 num_left_out=task.num_left_out + (not taken),
                 read_bytes=found.read_bytes,
             )
-            if max(size, task.read_bytes - first_byte) >= segment_bytes:
+            is_full = len(task.found) + num_skipped >= SEGMENT_RECORDS
+            if is_full or max(size, task.read_bytes - first_byte) >= segment_bytes:
                 yield task
                 number += 1
                 files = SegmentFiles(workplace, number)
                 task = task._replace(files=files, found=[], num_left_out=0)
-                first_byte, size = task.read_bytes, 0
+                first_byte, size, num_skipped = task.read_bytes, 0, 0
         yield task._replace(is_last=True)
         number += 1
 

@@ -1,10 +1,11 @@
 """Segments of a build: what a worker does with one, and how the result is stored.
 
 A segment is some megabytes of consecutive documents of one source. Each step writes its files and
-then its result; a step whose result exists is never repeated. The shards do not depend on where
-segments begin and end.
+then its result, with their checksums; a step whose result is sound is never repeated. The shards do
+not depend on where segments begin and end.
 """
 
+import hashlib
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -12,11 +13,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from data_prep.files.atomic import save_text
+from data_prep.files.atomic import save_text, write_through
 from data_prep.settings import BuildSettings
-from data_prep.shards.manifest import TokenizerRecord
+from data_prep.shards.manifest import TokenizerRecord, sha256_of
 from data_prep.shards.packing import TokenWriter
 from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped, Source
 from data_prep.text.cleaning import clean
@@ -35,19 +36,45 @@ class StepResult(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def save(self, file: Path) -> Self:
-        """Write the result, complete or not at all, and return it."""
-        save_text(file, self.model_dump_json())
-        return self
+    written: dict[str, tuple[int, str]] = {}  # size and sha256 of each file of the step
+
+    def save(self, file: Path, *written: Path) -> Self:
+        """Write the result after the files of the step have reached the disk, and return it."""
+        for each in written:
+            write_through(each)
+        described = {each.name: (each.stat().st_size, sha256_of(each)) for each in written}
+        result = self.model_copy(update={"written": described})
+        text = result.model_dump_json()
+        save_text(file, f"{_digest(text)}\n{text}")
+        return result
 
     @classmethod
     def load(cls, file: Path) -> Self | None:
-        """Return the result, or None if there is none."""
-        return cls.model_validate_json(file.read_bytes()) if file.is_file() else None
+        """Return the result; None if there is none, or it is damaged or of an earlier version."""
+        try:
+            digest, _, text = file.read_text(encoding="utf-8").partition("\n")
+            return cls.model_validate_json(text) if digest == _digest(text) else None
+        except (OSError, UnicodeDecodeError, ValidationError):
+            return None
+
+    def is_whole(self, folder: Path, *, without: str = "") -> bool:
+        """Return whether the files of the step, but for one, are as they were written."""
+        return all(
+            (folder / name).is_file()
+            and ((folder / name).stat().st_size, sha256_of(folder / name)) == described
+            for name, described in self.written.items()
+            if name != without
+        )
 
 
-class TextCounts(StepResult):
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class TextCounts(BaseModel):
     """Counts of some documents."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     documents: int = 0
     words: int = 0
@@ -73,14 +100,6 @@ class ReadSegment(StepResult):
     units_skipped: int  # without those that the source expects to skip
 
 
-class KeptSegment(StepResult):
-    """What is kept of a segment."""
-
-    first_document: int  # its number among all kept documents
-    documents: int
-    cleaning: dict[str, int]
-
-
 class EncodedSegment(StepResult):
     """A segment whose token ids were written: training, partial repetition, held-out."""
 
@@ -88,6 +107,8 @@ class EncodedSegment(StepResult):
     repeated: TextCounts  # the documents of the partial pass of a weight such as 2.5
     valid: TextCounts
     unknown: int  # tokens of train that are [UNK]
+    tokenizer: str  # its sha256
+    text: str  # a digest of what was encoded
 
 
 class SegmentFiles(NamedTuple):
@@ -122,18 +143,18 @@ class Segment(NamedTuple):
 
     files: SegmentFiles
     read: ReadSegment
-    kept: KeptSegment
     weight: float
+    first: int  # number of its first document among all kept documents
+    documents: int  # that are kept
+    cleaning: Counter[str]  # what is dropped
 
     def held_out(self, settings: BuildSettings) -> NDArray[np.bool_]:
         """Return which of the kept documents are held out."""
-        first, count = self.kept.first_document, self.kept.documents
-        return EvenSample(settings.valid_fraction).taken(first, count)
+        return EvenSample(settings.valid_fraction).taken(self.first, self.documents)
 
     def first_trained(self, settings: BuildSettings) -> int:
         """Return how many training documents precede those of this segment."""
-        first = self.kept.first_document
-        return first - EvenSample(settings.valid_fraction).num_taken_before(first)
+        return self.first - EvenSample(settings.valid_fraction).num_taken_before(self.first)
 
 
 class ReadTask(NamedTuple):
@@ -142,7 +163,7 @@ class ReadTask(NamedTuple):
     files: SegmentFiles
     source_number: int
     source: Source
-    found: list[Document | Skipped]
+    found: list[Document]
     settings: BuildSettings
     end: Position = Position(0, 0)
     num_raw: int = 0
@@ -153,17 +174,11 @@ class ReadTask(NamedTuple):
     def run(self) -> ReadSegment:
         """Clean the documents and write their text: a paragraph a line, an empty one after each."""
         counts = Counter({"documents left out: weight below 1": self.num_left_out})
-        skipped = [
-            place
-            for found in self.found
-            for place in ([found] if isinstance(found, Skipped) else found.skipped)
-        ]
+        skipped = [place for document in self.found for place in document.skipped]
         counts.update(f"{SKIPPED}{place.reason}" for place in skipped)
         num_read = 0
         documents = []
         for document in self.found:
-            if isinstance(document, Skipped):
-                continue
             counts["documents cut in parts: too long"] += document.cut
             paragraphs = self.source.paragraphs(document)
             num_read += len(paragraphs) if self.source.unit == "lines" else bool(paragraphs)
@@ -187,7 +202,7 @@ class ReadTask(NamedTuple):
             skipped=tuple(skipped[:MOST_PLACES]),
             units=num_read + num_skipped,
             units_skipped=num_skipped,
-        ).save(self.files.path("read.json"))
+        ).save(*map(self.files.path, ("read.json", "text", "counts.npz")))
 
     def _write_counts(self, documents: list[list[str]]) -> NDArray[np.uint32]:
         """Write the words of each paragraph and the hashes for deduplication; return the words."""
@@ -205,6 +220,24 @@ class ReadTask(NamedTuple):
         return words
 
 
+class CheckTask(NamedTuple):
+    """A segment to check when a build is resumed."""
+
+    files: SegmentFiles
+    tokenizer: str | None  # its sha256, if it is there
+
+    def run(self) -> bool:
+        """Return whether nothing of it is lost or damaged; token ids that are, are forgotten."""
+        place, without = self.files.path("encoded.json"), ""
+        encoded = EncodedSegment.load(place)
+        if encoded and encoded.tokenizer == self.tokenizer and encoded.is_whole(place.parent):
+            without = self.files.path("text").name  # removed when it was encoded
+        else:
+            place.unlink(missing_ok=True)
+        read = ReadSegment.load(self.files.path("read.json"))
+        return read is not None and read.is_whole(place.parent, without=without)
+
+
 class SampleTask(NamedTuple):
     """A segment to sample for the training of the tokenizer."""
 
@@ -216,8 +249,6 @@ class SampleTask(NamedTuple):
         """Write the sentences that the tokenizer is trained on."""
         files, settings = self.segment.files, self.settings
         file = files.path("sample")
-        if file.is_file():
-            return file
         documents, _ = files.kept_text()
         trained = np.flatnonzero(~self.segment.held_out(settings)).tolist()
         sample: list[str] = []
@@ -230,7 +261,8 @@ class SampleTask(NamedTuple):
                     moses=settings.language if settings.moses else None,
                 )
                 sample += pieces
-        save_text(file, "".join(f"{piece}\n" for piece in sample))
+        text = "".join(f"{piece}\n" for piece in sample)
+        file.write_text(text, encoding="utf-8", newline="\n")
         return file
 
 
@@ -244,8 +276,10 @@ class EncodeTask(NamedTuple):
 
     def run(self) -> EncodedSegment:
         """Encode the documents and write their ids, a file for each part."""
-        files = self.segment.files
-        if done := EncodedSegment.load(files.path("encoded.json")):
+        files, tokenizer = self.segment.files, self.tokenizer.sha256
+        text = _digest(f"{self.segment.read.model_dump_json()} {self.segment[2:]}")
+        done = EncodedSegment.load(files.path("encoded.json"))
+        if done and (done.tokenizer, done.text) == (tokenizer, text):
             return done
         documents, words = files.kept_text()
         encoded = self.encoder.encode(documents)
@@ -255,7 +289,8 @@ class EncodeTask(NamedTuple):
             first, num_trained = self.segment.first_trained(self.settings), int((~held_out).sum())
             again[~held_out] = EvenSample(self.segment.weight % 1).taken(first, num_trained)
         counts = {}
-        for name, mask in (("train", ~held_out), ("repeated", again), ("valid", held_out)):
+        parts = {"train": ~held_out, "repeated": again, "valid": held_out}
+        for name, mask in parts.items():
             places = np.flatnonzero(mask).tolist()
             writer = TokenWriter(files.path(f"{name}.ids"), self.tokenizer)
             for place in places:
@@ -271,7 +306,10 @@ class EncodeTask(NamedTuple):
         unknown = self.tokenizer.special_tokens.get("unk", -1)
         trained = np.flatnonzero(~held_out).tolist()
         record = EncodedSegment(
-            **counts, unknown=sum(int((encoded[place].ids == unknown).sum()) for place in trained)
-        ).save(files.path("encoded.json"))
+            **counts,
+            unknown=sum(int((encoded[place].ids == unknown).sum()) for place in trained),
+            tokenizer=tokenizer,
+            text=text,
+        ).save(files.path("encoded.json"), *(files.path(f"{name}.ids") for name in parts))
         files.path("text").unlink()  # it takes twice the disk space of the ids
         return record

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.pipeline.segments import KeptSegment, ReadSegment, SegmentFiles
+from data_prep.pipeline.segments import ReadSegment, Segment, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.text.deduplicate import repetitions
 
@@ -19,26 +19,21 @@ Flags = NDArray[np.bool_]
 
 
 def select_paragraphs(
-    files: list[SegmentFiles],
-    segments: list[ReadSegment],
-    settings: BuildSettings,
-    workplace: Path,
-) -> list[KeptSegment]:
-    """Write for each segment which of its paragraphs are kept ("keep.npy"), with counts.
+    segments: list[ReadSegment], weights: list[float], settings: BuildSettings, workplace: Path
+) -> list[Segment]:
+    """Write for each segment which of its paragraphs are kept ("keep.npy"), and return them.
 
     A document that repeats an earlier one is dropped whole. From a kept document each paragraph is
     dropped that repeats an earlier one, of any document.
     """
-    done = [KeptSegment.load(file.path("kept.json")) for file in files]
-    if all(done):
-        return [record for record in done if record is not None]
+    files = [SegmentFiles(workplace, number) for number in range(len(segments))]
     scratch = workplace / "repeated"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     counts = (sum(s.documents for s in segments), sum(s.paragraphs for s in segments))
     is_document = _repeated("document", counts[0], files, scratch, settings)
     is_paragraph = _repeated("paragraph", counts[1], files, scratch, settings)
-    kept: list[KeptSegment] = []
+    kept: list[Segment] = []
     first_document = first_paragraph = num_documents = num_words = 0
     for place, segment in zip(files, segments, strict=True):
         with np.load(place.path("counts.npz")) as stored:
@@ -53,8 +48,8 @@ def select_paragraphs(
             np.repeat(np.arange(len(sizes)), sizes),
         )
         np.save(place.path("keep.npy"), keep)
-        record = KeptSegment(first_document=num_documents, documents=left, cleaning=cleaning)
-        kept.append(record.save(place.path("kept.json")))
+        weight = weights[segment.source]
+        kept.append(Segment(place, segment, weight, num_documents, left, cleaning))
         first_document, first_paragraph = documents.stop, paragraphs.stop
         num_words += segment.words
         num_documents += left

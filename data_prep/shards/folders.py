@@ -5,13 +5,12 @@ removed when it fails; a build keeps its finished parts, because it may take day
 """
 
 import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from data_prep.files.atomic import put_in_place, write_through
+from data_prep.files.atomic import put_in_place
 from data_prep.shards.manifest import ShardError
 
 CONTENT = "content"  # in the working folder; renamed to the finished folder at the end
@@ -19,39 +18,39 @@ CONTENT = "content"  # in the working folder; renamed to the finished folder at 
 
 @contextmanager
 def complete_or_absent(folder: Path) -> Iterator[Path]:
-    """Yield a new folder beside `folder`: renamed to it at the end, removed on an error.
+    """Yield a new folder: renamed to `folder` at the end, removed on an error.
 
     Raises:
-        ShardError: `folder` exists or cannot be written.
+        ShardError: as of `workplace_of`.
     """
-    refuse_existing(folder)
-    partial = folder.parent / f".{folder.name}.partial-{os.getpid()}"
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        for file in filter(Path.is_file, partial.rglob("*")):
-            write_through(file)
-        put_in_place(partial, folder)
-    except OSError as error:
-        raise _not_written(folder, error) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with workplace_of(folder, f".{folder.name}.partial") as workplace:
+        try:
+            shutil.rmtree(workplace / CONTENT, ignore_errors=True)  # of a process that was killed
+            (workplace / CONTENT).mkdir()
+            yield workplace / CONTENT
+            put_in_place(workplace / CONTENT, folder)
+        finally:
+            shutil.rmtree(workplace, ignore_errors=True)
 
 
 @contextmanager
-def workplace_of(folder: Path) -> Iterator[Path]:
-    """Yield "NAME.building", in which `folder` is built, locked for this process.
+def workplace_of(folder: Path, name: str = "") -> Iterator[Path]:
+    """Yield a folder beside `folder`, in which it is built, locked for this process.
 
     It persists when the work fails or is killed, and the next call yields it again.
+
+    Args:
+        folder: Where `finish` puts the content.
+        name: Of the folder beside it; default: "NAME.building".
 
     Raises:
         ShardError: `folder` exists, cannot be written, or is being built by another process.
     """
-    workplace = folder.parent / f"{folder.name}.building"
-    if folder.exists() and (workplace / "lock").exists() and not (workplace / CONTENT).exists():
-        shutil.rmtree(workplace, ignore_errors=True)  # of a process that was killed in `finish`
-    refuse_existing(folder)
+    workplace = folder.parent / (name or f"{folder.name}.building")
     try:
+        if folder.exists() and (workplace / "lock").exists() and not (workplace / CONTENT).exists():
+            shutil.rmtree(workplace)  # of a process that was killed in `finish`
+        _refuse_existing(folder)
         workplace.mkdir(parents=True, exist_ok=True)
         with (workplace / "lock").open("a") as lock:
             try:
@@ -62,10 +61,13 @@ def workplace_of(folder: Path) -> Iterator[Path]:
                     f"{folder}: another process is building it now; wait for it or "
                     "build into another folder"
                 ) from None
-            refuse_existing(folder)  # another process may have finished it before the lock
+            _refuse_existing(folder)  # another process may have finished it before the lock
             yield workplace
     except OSError as error:
-        raise _not_written(folder, error) from error
+        raise ShardError(
+            f"{folder}: cannot be written ({error.strerror or error}); free some space and give "
+            "the same command again, or choose a folder with write permission"
+        ) from error
 
 
 def finish(workplace: Path, folder: Path) -> None:
@@ -74,18 +76,6 @@ def finish(workplace: Path, folder: Path) -> None:
     shutil.rmtree(workplace)
 
 
-def refuse_existing(folder: Path) -> None:
-    """Refuse to write over an existing folder.
-
-    Raises:
-        ShardError: `folder` exists.
-    """
+def _refuse_existing(folder: Path) -> None:
     if folder.exists():
         raise ShardError(f"{folder}: exists already; remove it or choose another folder")
-
-
-def _not_written(folder: Path, error: OSError) -> ShardError:
-    return ShardError(
-        f"{folder}: cannot be written ({error.strerror or error}); free some space and give the "
-        "same command again, or choose a folder with write permission"
-    )

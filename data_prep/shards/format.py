@@ -14,7 +14,6 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.files.atomic import partial_name, replace
 from data_prep.files.quoting import plain
 from data_prep.shards.manifest import (
     REBUILD,
@@ -127,7 +126,7 @@ def write_shard(
     dtype: str,
     tokenizer_sha256: str,
 ) -> ShardRecord:
-    """Write one file of sequences, complete or not at all, unless it is there, and describe it.
+    """Write one file of sequences, and describe it; `put_in_place` makes its folder last.
 
     Args:
         file: Name of the file.
@@ -136,18 +135,15 @@ def write_shard(
         dtype: "uint16" or "uint32".
         tokenizer_sha256: Names the tokenizer that made the ids.
     """
-    if not file.exists():
-        partial = partial_name(file)
-        with h5py.File(partial, "w") as shard:
-            dataset = shard.create_dataset(DATASET, shape, dtype, track_times=False)
-            shard.attrs[TOKENIZER_ATTRIBUTE] = tokenizer_sha256
-            shard.attrs["sequence_length"] = shape[1]
-            first = 0
-            for chunk in chunks:
-                dataset[first : first + len(chunk)] = chunk
-                first += len(chunk)
-        assert first == shape[0], f"{first} sequences instead of {shape[0]}"
-        replace(partial, file)
+    with h5py.File(file, "w") as shard:
+        dataset = shard.create_dataset(DATASET, shape, dtype, track_times=False)
+        shard.attrs[TOKENIZER_ATTRIBUTE] = tokenizer_sha256
+        shard.attrs["sequence_length"] = shape[1]
+        first = 0
+        for chunk in chunks:
+            dataset[first : first + len(chunk)] = chunk
+            first += len(chunk)
+    assert first == shape[0], f"{first} sequences instead of {shape[0]}"
     return ShardRecord(
         file=file.name, rows=shape[0], bytes=file.stat().st_size, sha256=sha256_of(file)
     )

@@ -22,6 +22,7 @@ from data_prep.files.atomic import save_text
 from data_prep.files.errors import UserError
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
+from data_prep.files.whole_file import content_of
 
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
@@ -153,7 +154,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     file = folder / MANIFEST_FILE
     try:
-        return Manifest.model_validate_json(file.read_bytes())
+        return Manifest.model_validate_json(content_of(file))
     except OSError as error:
         raise ShardError(
             f"{file}: {(error.strerror or str(error)).lower()}; build the shards with "
@@ -173,9 +174,11 @@ def check_tokenizer(folder: Path, manifest: Manifest) -> None:
         ShardError: It does not.
     """
     file = folder / TOKENIZER_FILE
-    if not file.is_file():
-        raise ShardError(f"{file}: no such file; {REBUILD}")
-    if sha256_of(file) != manifest.tokenizer.sha256:
+    try:
+        sha256 = hashlib.sha256(content_of(file)).hexdigest()
+    except OSError as error:
+        raise ShardError(f"{file}: {(error.strerror or str(error)).lower()}; {REBUILD}") from error
+    if sha256 != manifest.tokenizer.sha256:
         raise ShardError(f"{file}: not the tokenizer that made these shards; {REBUILD}")
 
 

@@ -114,7 +114,7 @@ class ShardTask(NamedTuple):
     format: SequenceFormat
 
     def write(self) -> ShardRecord:
-        """Write the file, complete or not at all, unless it is there."""
+        """Write the file."""
         return write_shard(
             self.file,
             self._sequences(),
@@ -144,7 +144,7 @@ def write_split(
     counts: Mapping[str, int | None],
     run: Callable[..., Iterable[ShardRecord]] = map,
 ) -> SplitRecord:
-    """Write the files of a split that are missing, and describe it.
+    """Write the files of a split, and describe it.
 
     Files have equal lengths and are as few as `longest` sequences in each allow. Tokens that do not
     fill a last sequence are left out, and so are the last sequences that would make one file longer

@@ -7,7 +7,6 @@ from pathlib import Path
 from data_prep.files.program import shell_command
 from data_prep.sources.source import CorpusError, DamagedFile
 from data_prep.sources.streams import COMPRESSIONS, opened
-from data_prep.sources.wikiextractor import BEGINNING_OF_ARTICLE
 
 KIND_OF_SUFFIX = {
     ".txt": "text",
@@ -18,7 +17,7 @@ KIND_OF_SUFFIX = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
-_EXTRACTED_NAME = re.compile(r"wiki_\d+")
+_EXTRACTED_NAME, _BEGINNING_OF_ARTICLE = re.compile(r"wiki_\d+"), b"<doc "
 # Also in the names of parts of a dump of Wikipedia: "articles1.xml-p1p41242.bz2".
 _NO_TEXT = re.compile(
     r"\.(pdf|docx|odt|epub|rtf|html?|xml|zip|tar|tgz|h5|hdf5)\b", flags=re.IGNORECASE
@@ -74,7 +73,7 @@ def kind_of(file: Path) -> str | None:
 
 def kind_of_text(files: tuple[Path, ...]) -> str:
     """Return the kind of files that seem to be text: files of WikiExtractor can have any name."""
-    is_extracted = _beginning_of(files[0]).startswith(BEGINNING_OF_ARTICLE)
+    is_extracted = _beginning_of(files[0]).startswith(_BEGINNING_OF_ARTICLE)
     return "wikiextractor" if is_extracted else "text"
 
 
@@ -95,7 +94,7 @@ def refuse_name(file: Path) -> None:
 def _beginning_of(file: Path) -> bytes:
     try:
         with opened(file) as (content, _):
-            beginning: bytes = content.read1(len(BEGINNING_OF_ARTICLE))
+            beginning: bytes = content.read1(len(_BEGINNING_OF_ARTICLE))
             return beginning
     except DamagedFile:
         return b""  # reading it will report the damage

@@ -28,7 +28,7 @@ class NotText(CannotReadOn):
 
 
 class Position(NamedTuple):
-    """How far a source was read: number of finished files, documents of the next one."""
+    """How far a source was read: number of finished files, items of the next one."""
 
     file: int
     record: int
@@ -62,6 +62,13 @@ class Document(NamedTuple):
     skipped: tuple[Skipped, ...] = ()
     cut: bool = False  # the rest of a document that is too long follows as the next one
     end: Position = BEGINNING  # `read` continues here with the next one
+    is_record: bool = True  # False: nothing but what was left out between documents
+
+
+def left_out(file: str | Path, line: int, reason: str, read_bytes: int) -> Document:
+    """Return what was left out between documents, in the place of one."""
+    place = Skipped(str(file), line, reason)
+    return Document("", str(file), line, read_bytes, (place,), is_record=False)
 
 
 class DamagedFile(Exception):
@@ -99,7 +106,7 @@ class Source(ABC):
         """Return what must not change during a build: one entry for each file."""
 
     @abstractmethod
-    def read(self, start: Position = BEGINNING) -> Iterator[Document | Skipped]:
+    def read(self, start: Position = BEGINNING) -> Iterator[Document]:
         """Yield the documents from `start` on, and what is left out between them.
 
         Raises:
@@ -122,7 +129,7 @@ class FileSource(Source):
     kind: ClassVar[str] = "files"
 
     @abstractmethod
-    def records(self, file: Path) -> Iterator[Document | Skipped]:
+    def records(self, file: Path) -> Iterator[Document]:
         """Yield the documents of one file, with the bytes that were read of this file.
 
         Raises:
@@ -147,34 +154,32 @@ class FileSource(Source):
             for file in self.files
         ]
 
-    def read(self, start: Position = BEGINNING) -> Iterator[Document | Skipped]:
+    def read(self, start: Position = BEGINNING) -> Iterator[Document]:
         """Yield the documents of one file after the other; see `Source`."""
         finished_bytes = sum(file_size(file) for file in self.files[: start.file])
         for number, file in enumerate(self.files[start.file :], start=start.file):
-            num_done, record = start.record if number == start.file else 0, 0
-            try:
-                for found in self.records(file):
-                    if isinstance(found, Skipped):
-                        if record >= num_done:
-                            yield found
-                        continue
-                    record += 1
-                    if record > num_done:
-                        read = finished_bytes + found.read_bytes
-                        yield found._replace(read_bytes=read, end=Position(number, record))
-            except DamagedFile as error:
-                if self.damaged_files == "stop":
-                    raise CannotReadOn(
-                        f"{file}: cannot be read after line {error.line}: {error.reason}; repair "
-                        "the file or leave it out, or continue without its rest: "
-                        "--data.damaged_files skip"
-                    ) from error
-                yield Skipped(str(file), error.line, DAMAGED)
-            except NotText:
-                if self.damaged_files == "stop":
-                    raise
-                yield Skipped(str(file), 0, NOT_A_TEXT_FILE)
+            num_done = start.record if number == start.file else 0
+            for record, found in enumerate(self._readable(file), start=1):
+                if record > num_done:
+                    read = finished_bytes + found.read_bytes
+                    yield found._replace(read_bytes=read, end=Position(number, record))
             finished_bytes += file_size(file)
+
+    def _readable(self, file: Path) -> Iterator[Document]:
+        """Yield the documents of one file up to its damage, if damaged files are skipped."""
+        try:
+            yield from self.records(file)
+        except DamagedFile as error:
+            if self.damaged_files == "stop":
+                raise CannotReadOn(
+                    f"{file}: cannot be read after line {error.line}: {error.reason}; repair the "
+                    "file or leave it out, or continue without its rest: --data.damaged_files skip"
+                ) from error
+            yield left_out(file, error.line, DAMAGED, file_size(file))
+        except NotText:
+            if self.damaged_files == "stop":
+                raise
+            yield left_out(file, 0, NOT_A_TEXT_FILE, file_size(file))
 
 
 def paragraphs_of(text: str) -> list[str]:

@@ -22,6 +22,7 @@ BEGINNING_BYTES = 4096  # read to recognise files that are no text
 # 4 bytes of a .zst file can become 128 KiB: this bounds the output of one step to 64 MiB.
 ZSTD_STEP_BYTES = 2048
 ZSTD_LARGEST_WINDOW = 1 << 31  # `zstd --long=31`, used for some very large dumps
+LONGEST_LINE = 1 << 26  # bytes, of what must be read whole: a few kilobytes can unpack to gigabytes
 
 DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError)
 
@@ -79,20 +80,33 @@ def opened_text(file: Path) -> Iterator[OpenFile]:
         yield found
 
 
-def numbered_lines(stream: Any, longest: int = -1) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(stream: Any, longest: int | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of a stream with their numbers; one over `longest` bytes in parts.
 
     Raises:
-        DamagedFile: The stream cannot be read to its end.
+        DamagedFile: The stream cannot be read to its end, or, without `longest`, a line is too long
+            to be read whole.
     """
     number, is_whole = 0, True
     try:
-        for line in iter(functools.partial(stream.readline, longest), b""):
+        for line in iter(functools.partial(stream.readline, longest or LONGEST_LINE), b""):
             number += is_whole
             is_whole = line.endswith(b"\n")
+            if longest is None and not is_whole:
+                refuse_longer(len(line) + 1, number)
             yield number, line
     except DAMAGE as error:
         raise DamagedFile(number, error) from error
+
+
+def refuse_longer(size: int, number: int) -> None:
+    """Refuse to keep so many bytes of a file in memory.
+
+    Raises:
+        DamagedFile: They are more than `LONGEST_LINE`.
+    """
+    if size > LONGEST_LINE:
+        raise DamagedFile(number, f"more than {LONGEST_LINE >> 20} MB in one line or document")
 
 
 class _ZstandardFrames(io.RawIOBase):

@@ -22,10 +22,18 @@ from data_prep.sources.source import (
     Skipped,
     Source,
 )
-from data_prep.sources.streams import numbered_lines, opened_text
+from data_prep.sources.streams import (
+    BLOCK_BYTES,
+    LONGEST_LINE,
+    numbered_lines,
+    opened_text,
+    refuse_longer,
+)
 
-LONGEST_FIELD = 1 << 26  # characters of CSV
 ROWS_PER_BATCH = 256
+# Of a row group of Parquet, which has tens of thousands of texts of a kilobyte, unpacked: texts
+# become at most twenty times smaller, and a text that is repeated is stored once.
+MOST_UNPACKED, MOST_TIMES = 1 << 28, 100
 
 
 def document_of(
@@ -97,16 +105,27 @@ class CsvFiles(FileSource):
 
     def records(self, file: Path) -> Iterator[Document]:
         """Yield the text of each row; it is null where the row is too short."""
-        csv.field_size_limit(LONGEST_FIELD)
+        csv.field_size_limit(LONGEST_LINE)
         with opened_text(file) as (stream, read_bytes):
-            lines = (line.decode(errors="surrogateescape") for _, line in numbered_lines(stream))
-            rows = csv.reader(lines, delimiter="\t" if ".tsv" in file.name.lower() else ",")
+            waiting = 0  # bytes of this row
+
+            def lines() -> Iterator[str]:
+                nonlocal waiting
+                for number, line in numbered_lines(stream):
+                    waiting += len(line)
+                    refuse_longer(waiting, number)
+                    yield line.decode(errors="surrogateescape")
+
+            rows = csv.reader(lines(), delimiter="\t" if ".tsv" in file.name.lower() else ",")
             try:
                 columns = next(rows, [])
                 if self.column not in columns:
                     raise no_column(file, self.column, columns)
                 place = columns.index(self.column)
-                for row in filter(None, rows):
+                for row in rows:
+                    waiting = 0
+                    if not row:
+                        continue
                     text = row[place] if place < len(row) else None
                     reason = "" if text is None or is_unicode(text) else INVALID_UTF8
                     yield document_of(text, file, rows.line_num, read_bytes(), reason)
@@ -123,7 +142,7 @@ class ParquetFiles(FileSource):
     kind = "Parquet files"
     libraries = ("pyarrow",)
 
-    def records(self, file: Path) -> Iterator[Document | Skipped]:
+    def records(self, file: Path) -> Iterator[Document]:
         """Yield the text of each row."""
         require("pyarrow", by=self.name)
         import pyarrow
@@ -132,9 +151,10 @@ class ParquetFiles(FileSource):
         row = 0
         try:
             size = file.stat().st_size
-            with parquet.ParquetFile(file, pre_buffer=False) as table:
+            with parquet.ParquetFile(file, pre_buffer=False, buffer_size=BLOCK_BYTES) as table:
                 if self.column not in table.schema_arrow.names:
                     raise no_column(file, self.column, table.schema_arrow.names)
+                _refuse_bomb(table.metadata)
                 rows = max(1, table.metadata.num_rows)
                 for batch in table.iter_batches(
                     ROWS_PER_BATCH, columns=[self.column], use_threads=False
@@ -148,9 +168,24 @@ class ParquetFiles(FileSource):
                             reason = INVALID_UTF8
                         # A share of the size: the columns of a row are spread over the file.
                         document = document_of(text, file, row, size * row // rows, reason)
-                        yield document.skipped[0] if text is None else document
+                        # Others are not counted, so that a weight takes the rows that it took.
+                        yield document._replace(is_record=text is not None)
         except (pyarrow.ArrowException, OSError) as error:
             raise DamagedFile(row, error) from error
+
+
+def _refuse_bomb(metadata: Any) -> None:
+    """Refuse a table that fills the memory though its file is small.
+
+    Raises:
+        OSError: It has a row group that is too large.
+    """
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        columns = list(map(group.column, range(group.num_columns)))
+        unpacked = sum(column.total_uncompressed_size for column in columns)
+        stored = sum(column.total_compressed_size for column in columns)
+        if unpacked > max(MOST_UNPACKED, MOST_TIMES * stored):
+            raise OSError(f"{stored:,} bytes unpack to {unpacked:,}; write smaller row groups")
 
 
 @dataclass(frozen=True)
@@ -180,7 +215,7 @@ class HubDataset(Source):
         """Return name and revision; without a revision the data may change on the Hub."""
         return [[self.dataset, self.config, self.split, self.revision, self.column]]
 
-    def read(self, start: Position = BEGINNING) -> Iterator[Document | Skipped]:
+    def read(self, start: Position = BEGINNING) -> Iterator[Document]:
         """Yield the value of the text column of each row."""
         try:
             rows = self._open().skip(start.record)

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Literal
 
 from data_prep.sources.source import INVALID_UTF8, DamagedFile, Document, FileSource, Skipped
-from data_prep.sources.streams import numbered_lines, opened_text
+from data_prep.sources.streams import numbered_lines, opened_text, refuse_longer
 
 LONGEST_DOCUMENT = 1 << 20  # bytes; a longer document or line is yielded in parts
 
 Part = tuple[bytes, int, bool]  # content, first line, whether the rest follows
-DocumentEnd = Literal["blank_line", "line", "file"]
+DocumentEnd = Literal["blank_line", "line", "file", "article"]
 
 
 @dataclass(frozen=True)
 class TextFiles(FileSource):
     """UTF-8 text, one paragraph a line; every file starts a new document."""
 
-    documents: DocumentEnd = "blank_line"
+    documents: Literal["blank_line", "line", "file"] = "blank_line"
 
     kind = "text files"
     unit = "lines"
@@ -26,11 +26,11 @@ class TextFiles(FileSource):
     def records(self, file: Path) -> Iterator[Document]:
         """Yield the documents; lines that are not UTF-8 are skipped."""
         with opened_text(file) as (stream, read_bytes):
-            for part in parts_of(numbered_lines(stream, LONGEST_DOCUMENT), self.documents):
-                yield decoded(part, file, read_bytes())
+            for part in _parts_of(numbered_lines(stream, LONGEST_DOCUMENT), self.documents):
+                yield _decoded(part, file, read_bytes())
 
 
-def parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator[Part]:
+def _parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator[Part]:
     """Yield the documents of numbered lines, or parts of lines, and parts of one that is too long.
 
     Raises:
@@ -45,7 +45,9 @@ def parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator[
             is_blank = line.isspace() and (not waiting or waiting[-1].endswith(b"\n"))
             waiting.append(line)
             size += len(line)
+            refuse_longer(16 * size, number)  # white space: a byte takes so many; the rest is cut
             is_end = ends == "line" or (ends == "blank_line" and is_blank)
+            is_end = is_end or (ends == "article" and line.startswith(b"</doc>"))
             if is_end and line.endswith(b"\n"):
                 yield from _parts(_pieces(waiting), first)
                 waiting, size = [], 0
@@ -61,7 +63,7 @@ def parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator[
         raise damage
 
 
-def decoded(part: Part, file: Path, read_bytes: int) -> Document:
+def _decoded(part: Part, file: Path, read_bytes: int) -> Document:
     """Return the lines of a document that are UTF-8, and the others as skipped."""
     content, first, cut = part
     try:

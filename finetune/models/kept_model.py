@@ -18,7 +18,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from data_prep.files.atomic import put_in_place, write_through
+from data_prep.files.atomic import put_in_place
 from data_prep.files.program import shell_command
 from finetune.models.card import write_card
 from finetune.models.kept_record import FINE_TUNED, KeptConfiguration, KeptRecord, record_of
@@ -95,8 +95,6 @@ def save_model(
         pretrained.text_encoder,
         sequence_length=record.sequence_length,
     )
-    for file in partial.rglob(WEIGHTS_FILE):
-        write_through(file)
     put_in_place(partial, folder)
 
 

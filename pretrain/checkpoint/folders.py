@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from data_prep.files.atomic import save_text, write_names_through, write_through
+from data_prep.files.atomic import save_text, write_through
 from pretrain.checkpoint.format import REMOVED, Checkpoint, CheckpointError, remove_tree
 from pretrain.config.errors import ConfigError
 
@@ -42,9 +42,8 @@ def keep_identity(run: Path) -> None:
 
 def write_records_through(run: Path) -> None:
     """Wait until settings, launches, metrics and tokenizer of a run have reached the disk."""
-    for file in run.glob("*.json*"):
-        write_through(file)
-    write_names_through(run)
+    for place in (*run.glob("*.json*"), run):
+        write_through(place)
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:

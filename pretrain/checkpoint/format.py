@@ -213,7 +213,6 @@ def complete(partial: Path, content: Content) -> Path:
     described = content.model_dump(mode="json")
     text = json.dumps({"sha256": _digest(described), "content": described}, indent=1)
     (partial / CONTENT).write_text(text + "\n", encoding="utf-8")
-    write_through(partial / CONTENT)
     final = partial.with_suffix("")
     put_in_place(partial, final)
     return final

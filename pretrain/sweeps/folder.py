@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from data_prep.files.atomic import remove_strays
 from pretrain.config.errors import ConfigError
 
 LOCK_FILE = "grid.lock"
@@ -41,6 +42,7 @@ def locked(folder: Path) -> Iterator[None]:
                 "folder"
             ) from None
         try:
+            remove_strays(folder)
             yield
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):

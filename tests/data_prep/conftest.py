@@ -52,5 +52,5 @@ def built(settings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("built") / "shards"
     from data_prep.pipeline.build import build
 
-    build(settings, folder, workers=2, segment_bytes=20_000)
+    build(settings, folder, workers=1, segment_bytes=20_000)
     return folder

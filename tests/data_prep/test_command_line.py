@@ -1,5 +1,4 @@
 import re
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -107,13 +106,6 @@ def test_repair_restores_what_verify_reports(corpus, tmp_path, capsys):
     assert (folder / "train-00000.h5").read_bytes() == before
 
 
-def test_a_reader_that_goes_away_is_no_error(folder):
-    show = f"{sys.executable} -m data_prep show {folder} --split train --rows 1000"
-    words = ["bash", "-c", f"set -o pipefail; {show} | true"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
-
-
 def test_help_fits_80_columns_and_explains_each_command_and_setting(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for name in COMMANDS:
@@ -128,17 +120,3 @@ def test_help_fits_80_columns_and_explains_each_command_and_setting(capsys, monk
             words = " ".join(text.split())
             assert all(f"--{one} " in words for one in FIELDS)
             assert all(field.description in words for field in FIELDS.values())
-
-
-def test_help_loads_no_library_that_only_a_command_needs():
-    heavy = "spacy torch transformers datasets pyarrow sacremoses matplotlib"
-    code = (
-        "import sys; from data_prep.__main__ import main\n"
-        "try: main(['build', '--help'])\n"
-        "except SystemExit: pass\n"
-        f"print([name for name in {heavy.split()} if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stderr == "[]\n"

@@ -7,14 +7,15 @@ from hypothesis import HealthCheck, given, settings
 SECONDS = 120  # of one example; all take a fraction of one, but machines are shared
 LONGEST_MESSAGE = 600
 LONG = 1000  # from so many examples on, the profile of the command line counts
+EXAMPLES = 6
 
 
-def few(num_examples=15):
+def few():
     """Return the settings of a test: few examples, always the same; more with the profile long."""
     if settings.default.max_examples >= LONG:
         return settings.default
     return settings(
-        max_examples=num_examples,
+        max_examples=EXAMPLES,
         derandomize=True,
         deadline=None,
         database=None,
@@ -49,19 +50,18 @@ def check_message(message, naming):
     assert any(word in message for word in naming), f"{message!r} names none of {naming}"
 
 
-def check_file(file, mutate, read, errors, *, naming, num_examples=15, then=lambda _: None):
+def check_file(file, mutate, read, errors, *, naming, then=lambda _: None):
     """Check that a file is read or refused, whatever becomes of it.
 
     Args:
         file: is restored in the end.
         mutate: makes a strategy of the content of a file, see mutations.py.
         read: as of `result_or_clear_error`, and so are `errors` and `naming`.
-        num_examples: of mutations.
         then: checks what was read.
     """
     content = file.read_bytes()
 
-    @few(num_examples)
+    @few()
     @given(mutate(content))
     def check(mutated):
         file.write_bytes(mutated)

@@ -1,11 +1,23 @@
 """Texts that were made to fill the memory or to take for ever."""
 
+import gzip
+import os
 import time
 import tracemalloc
 
+import h5py
+import numpy as np
+import pyarrow
 import pytest
 import zstandard
+from pyarrow import parquet
 
+from data_prep.pipeline import reading
+from data_prep.pipeline.build import build
+from data_prep.settings import BuildSettings
+from data_prep.shards.external import external_files, read_samples
+from data_prep.shards.manifest import ShardError, check_tokenizer, read_manifest
+from data_prep.sources import streams, tables
 from data_prep.sources.source import CorpusError
 from data_prep.sources.spec import open_source
 from data_prep.sources.streams import opened
@@ -28,6 +40,76 @@ def test_a_line_of_any_length_is_read_in_parts(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert size == 5 * (8 << 20) and peak < 20 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("a.jsonl", b"x"),
+        ("a.csv", b"text,"),
+        ("b.csv", b'text,"\n",'),
+        ("a.txt", b" "),
+        ("b.txt:documents=file", b"\n"),
+    ],
+)
+def test_a_line_or_document_that_unpacks_to_gigabytes_is_damage(tmp_path, monkeypatch, name, unit):
+    monkeypatch.setattr(streams, "LONGEST_LINE", 1 << 18)
+    name, _, key = name.partition(":")
+    file = tmp_path / f"{name}.gz"
+    first = b"text\n" * ("csv" in name)
+    file.write_bytes(gzip.compress(first + unit * ((8 << 20) // len(unit)), 1))
+    tracemalloc.start()
+    with pytest.raises(CorpusError, match=r"cannot be read after line \d+: more than 0 MB in one"):
+        list(open_source(f"{file}:{key}".rstrip(":")).read())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 7 << 20
+
+
+def test_a_cell_of_parquet_that_unpacks_to_gigabytes_is_damage(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MOST_UNPACKED", 1 << 20)
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["x" * (8 << 20)]}), file, compression="zstd")
+    with pytest.raises(CorpusError, match=r"line 0: [\d,]+ bytes unpack to 8,388,\d+; write smal"):
+        list(open_source(str(file)).read())
+    parquet.write_table(pyarrow.table({"text": ["x" * (8 << 20)]}), file, compression="none")
+    assert len(list(open_source(str(file)).read())) == 1
+
+
+def test_millions_of_nulls_are_refused_after_the_first_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "SEGMENT_RECORDS", 100)
+    file = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": pyarrow.nulls(20_000, pyarrow.string())}), file)
+    with pytest.raises(CorpusError, match=r"400 of 400 documents were skipped .*the text is null"):
+        build(BuildSettings(corpus=(str(file),)), tmp_path / "shards", workers=1)
+
+
+def test_shards_of_others_that_unpack_to_gigabytes_and_pipes_are_refused(tmp_path):
+    file = tmp_path / "a.h5"
+    for shape, chunks in (((1, 1 << 30), (1, 1 << 20)), ((1 << 20, 512), (1 << 18, 512))):
+        with h5py.File(file, "w") as content:
+            for name in ("input_ids", "masked_lm_positions", "masked_lm_ids"):
+                content.create_dataset(name, shape, np.int32, chunks=chunks, compression="gzip")
+        with pytest.raises(ShardError, match="input_ids has too many numbers in a sample, or stor"):
+            next(read_samples(file, sep_id=3))
+    os.mkfifo(tmp_path / "b.h5")
+    assert external_files([tmp_path]) == [file]
+
+
+def sparse(file):
+    file.touch()
+    os.truncate(file, 1 << 40)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, sparse])
+def test_pipes_and_sparse_files_of_a_shard_folder_are_refused(tmp_path, make):
+    for name, check in (
+        ("manifest.json", read_manifest),
+        ("tokenizer.json", lambda folder: check_tokenizer(folder, None)),
+    ):
+        make(tmp_path / name)
+        with pytest.raises(ShardError, match=f"{name}: (it is a pipe|[0-9,]+ bytes are more)"):
+            check(tmp_path)
 
 
 def test_linked_folders_are_read_once_and_links_in_circles_end(tmp_path):

@@ -52,6 +52,7 @@ def test_any_file_of_a_run_is_compared_or_refused(baseline, other, name):
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.slow("draws the figures of a report")
 def test_a_report_shows_a_name_as_it_is_and_executes_nothing(baseline, other, tmp_path):
     name = r"<script>alert(1)</script> $\frac$ {{ 7 * 7 }} 100 % _日本"
     settings = json.loads((other / "run.json").read_text())

@@ -1,12 +1,12 @@
 """Shard folders that are damaged or malicious."""
 
+import functools
 import json
 import shutil
 
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
 
 from data_prep.commands.show import shown_sequences
 from data_prep.commands.verify import verify
@@ -15,7 +15,7 @@ from data_prep.shards.manifest import ShardError, read_manifest, sha256_of, writ
 from data_prep.tokenizer.describe import TokenizerError, described_tokenizer, word_starts
 from tests.data_prep.small_shards import random_documents, sequences_of, write_folder
 from tests.hostile.mutations import mutated_bytes, mutated_json
-from tests.hostile.property import check_message, few, result_or_clear_error
+from tests.hostile.property import check_file, check_message
 
 
 @pytest.fixture(scope="module")
@@ -58,44 +58,34 @@ def with_matching_hashes(folder):
 
 
 def rows_of_everything(folder):
+    for problem in verify(folder):
+        check_message(problem, [str(folder)])
     shards = open_shards(folder)
     return {name: sequences_of(shards, name).tolist() for name in shards.manifest.splits}
 
 
 def test_any_manifest_gives_the_rows_or_a_clear_error(whole, folder):
     restore(whole, folder)
-    content = (whole / "manifest.json").read_bytes()
     every_row = [row for rows in rows_of_everything(whole).values() for row in rows]
 
-    @few(30)
-    @given(mutated_json(content))
-    def check(mutated):
-        (folder / "manifest.json").write_bytes(mutated)
-        found = result_or_clear_error(
-            lambda: rows_of_everything(folder), ShardError, naming=[str(folder)]
-        )
-        assert all(row in every_row for split in (found or {}).values() for row in split)
-        for problem in verify(folder):
-            check_message(problem, [str(folder)])
+    def check(found):
+        assert all(row in every_row for split in found.values() for row in split)
 
-    check()
+    read = functools.partial(rows_of_everything, folder)
+    check_file(
+        folder / "manifest.json", mutated_json, read, ShardError, naming=[str(folder)], then=check
+    )
 
 
 def test_any_damage_to_a_shard_is_detected(whole, folder):
     restore(whole, folder)
-    file = first_shard(whole)
+    file, sound = first_shard(folder), first_shard(whole).read_bytes()
 
-    @few(30)
-    @given(mutated_bytes(file.read_bytes()))
-    def check(mutated):
-        (folder / file.name).write_bytes(mutated)
-        result_or_clear_error(lambda: rows_of_everything(folder), ShardError, naming=[file.name])
-        problems = verify(folder)
-        assert bool(problems) == (mutated != file.read_bytes())
-        for problem in problems:
-            check_message(problem, [str(folder)])
+    def read():
+        assert bool(verify(folder)) == (file.read_bytes() != sound)
+        rows_of_everything(folder)
 
-    check()
+    check_file(file, mutated_bytes, read, ShardError, naming=[file.name])
 
 
 def test_any_tokenizer_of_a_shard_folder_is_used_or_refused(whole, folder):
@@ -103,18 +93,12 @@ def test_any_tokenizer_of_a_shard_folder_is_used_or_refused(whole, folder):
     manifest, file = read_manifest(whole), folder / "tokenizer.json"
 
     def use():
+        record = manifest.tokenizer.model_copy(update={"sha256": sha256_of(file)})
+        write_manifest(folder, manifest.model_copy(update={"tokenizer": record}))
         word_starts(described_tokenizer(file, manifest.tokenizer))
         return list(shown_sequences(open_shards(folder), "train", count=1))
 
-    @few(20)
-    @given(mutated_json(file.read_bytes()))
-    def check(mutated):
-        file.write_bytes(mutated)
-        record = manifest.tokenizer.model_copy(update={"sha256": sha256_of(file)})
-        write_manifest(folder, manifest.model_copy(update={"tokenizer": record}))
-        result_or_clear_error(use, (ShardError, TokenizerError), naming=["tokenizer"])
-
-    check()
+    check_file(file, mutated_json, use, (ShardError, TokenizerError), naming=["tokenizer"])
 
 
 def rewritten(whole, to, change):

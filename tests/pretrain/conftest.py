@@ -42,7 +42,7 @@ def shards(tmp_path_factory):
     )
     from data_prep.pipeline.build import build
 
-    build(settings, folder / "shards")
+    build(settings, folder / "shards", workers=1)
     return folder / "shards"
 
 

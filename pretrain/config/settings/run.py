@@ -25,7 +25,7 @@ from pretrain.config.settings.training import (
     TroubleSettings,
 )
 
-LONGEST_NAME = 200  # of a run, and so of its folder
+LONGEST_NAME = 200  # bytes; that of a run, and so of its folder
 
 # Where curves are shown besides JSON lines.
 LOGGERS = {"tensorboard": "its files in the run folder", "wandb": "W&B, which reads these"}
@@ -87,9 +87,9 @@ class RunSettings(Section):
         leaves_runs = (
             name.startswith("/") or ".." in parts
         )  # out of runs/, where its folder is made
-        if leaves_runs or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+        if leaves_runs or not name.isprintable() or not 0 < len(name.encode()) <= LONGEST_NAME:
             raise ValueError(
-                f"name={quoted(name)}: give a name of one line, up to {LONGEST_NAME} letters, that "
+                f"name={quoted(name)}: give a name of one line, up to {LONGEST_NAME} bytes, that "
                 "does not lead to another folder"
             )
         return name

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from data_prep.files.atomic import append_whole, remove_cut_line, save_text
+from data_prep.files.atomic import append_whole, remove_cut_line, remove_strays, save_text
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import TOKENIZER_FILE, write_manifest
@@ -77,6 +77,7 @@ class RunRecord:
                     f"another process is training in {self.folder} at this moment; stop it, or "
                     "choose another folder with --run-folder"
                 ) from None
+        remove_strays(self.folder)
 
     def create(self, settings: RunSettings, ds_config: dict[str, Any], shards: ShardSet) -> None:
         """Write what describes the run.

@@ -2,11 +2,12 @@
 
 import errno
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from data_prep.files.atomic import save_text
+from data_prep.files.atomic import remove_strays, save_text
 from data_prep.shards.folders import complete_or_absent
 from pretrain.checkpoint.format import CONTENT, Content, complete
 
@@ -71,3 +72,14 @@ def test_a_file_system_that_cannot_wait_for_names_is_written_to(monkeypatch, tmp
     monkeypatch.setattr(os, "fsync", refuses_folders)
     save_text(tmp_path / "note.txt", "kept")
     assert (tmp_path / "note.txt").read_text() == "kept"
+
+
+def test_what_a_killed_process_was_writing_is_removed_and_no_more(tmp_path):
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    (tmp_path / "below").mkdir()
+    for name in ("a.json", f"a.json.partial-{os.getpid()}", f"below/a.json.partial-{gone.pid}"):
+        (tmp_path / name).touch()
+    remove_strays(tmp_path)
+    kept = {file.name for file in tmp_path.rglob("*.json*")}
+    assert kept == {"a.json", f"a.json.partial-{os.getpid()}"}

@@ -85,3 +85,13 @@ run_program(main)
         check=True,
     )
     assert "GOMP_SPINCOUNT = '10000'" in run.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(monkeypatch):
+    def fails(_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        run_program(fails)
+    assert ended.value.code == 141

@@ -17,7 +17,7 @@ def die(number):
     return number
 
 
-def test_workers_compute_in_the_order_of_the_tasks_and_run_not_far_ahead(monkeypatch):
+def test_workers_keep_the_order_run_not_far_ahead_and_are_missed_when_killed(monkeypatch):
     monkeypatch.setenv(TOKENIZER_THREADS, "true")
     taken = []
     with Workers(2) as workers:
@@ -30,6 +30,8 @@ def test_workers_compute_in_the_order_of_the_tasks_and_run_not_far_ahead(monkeyp
         assert [result for result, _, _ in found] == [n * n for n in range(30)]
         assert os.getpid() not in {process for _, process, _ in found}
         assert {threads for _, _, threads in found} == {"false"}
+        with pytest.raises(WorkerDied, match="fewer workers than 2"):
+            list(workers.map(die, range(10)))
 
 
 def test_one_worker_is_this_process(monkeypatch):
@@ -38,8 +40,3 @@ def test_one_worker_is_this_process(monkeypatch):
         assert list(workers.map(described, range(3))) == [
             (n * n, os.getpid(), "false") for n in range(3)
         ]
-
-
-def test_a_killed_worker_is_an_error_that_says_what_to_do():
-    with Workers(2) as workers, pytest.raises(WorkerDied, match="fewer workers than 2"):
-        list(workers.map(die, range(10)))

@@ -1,22 +1,29 @@
-"""A build that is stopped, by any cause at any step, ends with the bytes of one that was not."""
+"""A build that is stopped at any moment, or whose parts are damaged, ends with the same bytes."""
 
-import errno
 import gzip
 import itertools
-import json
+import os
+import random
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from data_prep.files import atomic
 from data_prep.pipeline import build as build_module
 from data_prep.pipeline.build import build
-from data_prep.shards import format as shard_format
-from data_prep.shards.manifest import ShardError
+from data_prep.pipeline.segments import (
+    CheckTask,
+    EncodedSegment,
+    EncodeTask,
+    ReadSegment,
+    SegmentFiles,
+)
+from data_prep.shards.manifest import ShardError, sha256_of
+from data_prep.shards.packing import TokenWriter
 from data_prep.sources.source import CorpusError
 from tests.data_prep.small_shards import contents
 
@@ -25,30 +32,52 @@ class Stopped(BaseException):
     """Like a kill: no reader catches it."""
 
 
-def stop_at(monkeypatch, call, error):
-    """Make the n-th file that is completed fail instead, just before or just after."""
-    calls = itertools.count()
-    original = atomic.replace
+class Disk:
+    """Knows which content of each file has reached the disk; stops a build at a moment."""
 
-    def replace(partial, file):
-        number = next(calls)
-        if number == call and call % 2 == 0:
-            raise error
-        original(partial, file)
-        if number == call:
-            raise error
+    MOMENTS = (
+        *((os, "fsync"), (Path, "replace"), (Path, "write_text"), (Path, "unlink")),
+        *((np, "save"), (np, "savez"), (TokenWriter, "append"), (TokenWriter, "close")),
+    )
 
-    for module in (atomic, shard_format):
-        monkeypatch.setattr(module, "replace", replace)
+    def __init__(self, patched, stop_at=None):
+        self.synced, self.renamed, self.moments = {}, [], itertools.count()
+        for place, name in self.MOMENTS:
+            patched.setattr(place, name, self.watched(getattr(place, name), stop_at))
+
+    def watched(self, original, stop_at):
+        def call(*arguments, **options):
+            if original.__name__ == "replace":
+                self.renamed.append((arguments[1], self.unsynced(arguments[0])))
+            found = original(*arguments, **options)
+            if original.__name__ == "fsync":
+                file = Path(f"/proc/self/fd/{arguments[0]}")
+                self.synced[file.stat().st_ino] = b"" if file.is_dir() else file.read_bytes()
+            if next(self.moments) == stop_at:
+                raise Stopped
+            return found
+
+        return call
+
+    def unsynced(self, place):
+        """Return the files below a place whose content would be lost."""
+        files = filter(Path.is_file, (place, *place.rglob("*")))
+        return [file for file in files if self.synced.get(file.stat().st_ino) != file.read_bytes()]
+
+    def cut_power(self, place, numbers):
+        for file in self.unsynced(place):
+            os.truncate(file, numbers.choice([0, numbers.randint(0, file.stat().st_size)]))
 
 
-def stop(settings, folder, call, *, segment_bytes=200):
-    """Build up to the n-th file that is completed, and return what is there then."""
+def stop(settings, folder, moment, *, segment_bytes=1000):
+    """Build up to a moment, and return the disk; False if the build was finished before."""
     with pytest.MonkeyPatch.context() as patched:
-        stop_at(patched, call, Stopped())
-        with pytest.raises(Stopped):
+        disk = Disk(patched, moment)
+        try:
             build(settings, folder, workers=1, segment_bytes=segment_bytes)
-    return sorted((folder.parent / f"{folder.name}.building" / "segments").glob("*.json"))
+        except Stopped:
+            return disk
+    return False
 
 
 def assert_ends_as_straight(settings, folder, **options):
@@ -60,75 +89,161 @@ def assert_ends_as_straight(settings, folder, **options):
     assert not folder.with_name(f"{folder.name}.building").exists()
 
 
-def test_a_build_stopped_at_any_of_its_steps_resumes(few, tmp_path, monkeypatch):
-    build(few, tmp_path / "straight", workers=1, segment_bytes=5000)
-    expected = contents(tmp_path / "straight")
-    for call in itertools.count():
-        folder = tmp_path / f"stopped-{call}"
-        with monkeypatch.context() as patched:
-            # A full disk is a cause like any other, and one clear line.
-            full = OSError(errno.ENOSPC, "No space left on device")
-            stop_at(patched, call, full if call % 5 == 3 else Stopped())
-            try:
-                build(few, folder, workers=1, segment_bytes=5000)
-                break  # there are not that many steps
-            except (Stopped, ShardError) as stopped:
-                no_space = "cannot be written (No space left on device); free some space and give"
-                assert isinstance(stopped, Stopped) or no_space in str(stopped)
-                assert not folder.exists()
-        build(few, folder, workers=1, segment_bytes=3000)
-        assert contents(folder) == expected, f"stopped at step {call}"
-        assert not folder.with_name(f"{folder.name}.building").exists()
-    assert call > 9
+def test_what_a_record_names_has_reached_the_disk_before_it(few, tmp_path, monkeypatch):
+    disk = Disk(monkeypatch)
+    kinds = {"read": ReadSegment, "encoded": EncodedSegment}
+    original, checked = disk.unsynced, []
+
+    def unsynced(place):
+        *_, kind, _ = f"..{place.name}".partition(".json")[0].split(".") + [""]
+        if kind in kinds:
+            record = kinds[kind].load(place)
+            checked.extend(place.with_name(name) for name in record.written)
+            return [file for name in record.written for file in original(place.with_name(name))]
+        return original(place)
+
+    disk.unsynced = unsynced
+    build(few, tmp_path / "shards", workers=1, segment_bytes=1000)
+    assert {file.name.partition(".")[2] for file in checked} == {
+        *("text", "counts.npz", "train.ids", "repeated.ids", "valid.ids")
+    }
+    assert [(place, lost) for place, lost in disk.renamed if lost] == []
+    assert disk.renamed[-1][0] == tmp_path / "shards"
 
 
-def test_finished_parts_are_not_repeated_and_are_reported(few, tmp_path, capsys):
-    folder = tmp_path / "shards"
-    found = stop(few, folder, 21, segment_bytes=1000)
-    note = f"note: finished parts are kept in {folder}.building; the same command goes on\n"
-    assert capsys.readouterr().err.endswith(note)
-    before = {file: file.stat().st_mtime_ns for file in found}
-    stop(few, folder, 1)
+@pytest.fixture(scope="module")
+def straight(settings, corpus, tmp_path_factory):
+    """Settings of a small build, a folder with it, and one that was stopped while encoding."""
+    folder = tmp_path_factory.mktemp("straight")
+    (folder / "text.txt").write_text("\n\n".join(corpus.read_text().split("\n\n")[:16]))
+    few = settings.model_copy(update={"corpus": (str(folder / "text.txt"),)})
+    build(few, folder / "shards", workers=1, segment_bytes=1000)
+    left, original = [1, 2], EncodeTask.run
+
+    def run(task):
+        if not left:
+            raise Stopped
+        left.pop()
+        return original(task)
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Stopped):
+        patched.setattr(EncodeTask, "run", run)
+        build(few, folder / "half", workers=1, segment_bytes=1000)
+    return few, folder
+
+
+def damaged(content, kind):
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    return {"emptied": b"", "cut": content[:middle], "flipped": flipped}[kind]
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("segments/000001.counts.npz", "flipped"),
+        ("segments/000001.train.ids", "emptied"),
+        ("segments/000001.read.json", "flipped"),
+        ("segments/000003.text", "flipped"),
+        ("segments/000003.keep.npy", "cut"),
+        ("segments/000003.sample", "cut"),
+        ("content/tokenizer.json", "cut"),
+        ("tokenizer.json", "flipped"),
+        ("identity.json", "emptied"),
+        ("content", "removed"),
+    ],
+)
+def test_what_is_damaged_is_built_again(straight, tmp_path, file, kind):
+    settings, folder = straight
+    half = shutil.copytree(folder / "half.building", tmp_path / "shards.building") / file
+    if kind == "removed":  # as by a kill while the build was cleaned up
+        shutil.rmtree(half)
+    else:
+        half.write_bytes(damaged(half.read_bytes(), kind))
+    build(settings, tmp_path / "shards", workers=1, segment_bytes=3000)
+    assert contents(tmp_path / "shards") == contents(folder / "shards")
+
+
+@pytest.mark.parametrize("kind", ["emptied", "cut", "flipped"])
+@pytest.mark.parametrize("name", ["read.json", "text", "counts.npz", "encoded.json", "valid.ids"])
+def test_every_damage_to_a_part_is_found(straight, tmp_path, name, kind):
+    _, folder = straight
+    tokenizer = sha256_of(folder / "shards" / "tokenizer.json")
+    half = shutil.copytree(folder / "half.building", tmp_path / "building")
+    number = 3 if name == "text" else 0
+    file = half / "segments" / f"{number:06d}.{name}"
+    check = CheckTask(SegmentFiles(half, number), tokenizer)
+    assert check.run()
+    file.write_bytes(damaged(file.read_bytes() or b"12", kind))
+    assert not check.run()
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        [33, 70, 110],
+        pytest.param(
+            [random.Random(0).randrange(130) for _ in range(20)],
+            marks=pytest.mark.slow("twenty builds"),
+        ),
+    ],
+    ids=["few", "many"],
+)
+def test_a_build_whose_power_is_cut_at_any_moment_resumes(straight, tmp_path, moments):
+    settings, folder = straight
+    numbers = random.Random(1)
+    for moment in moments:
+        place = tmp_path / f"stopped-{moment}-{numbers.random()}"
+        disk = stop(settings, place, moment)
+        assert disk and not place.exists()
+        disk.cut_power(place.with_name(f"{place.name}.building"), numbers)
+        build(settings, place, workers=1, segment_bytes=3000)
+        assert contents(place) == contents(folder / "shards"), f"stopped at {moment}"
+        assert not place.with_name(f"{place.name}.building").exists()
+
+
+def test_finished_parts_are_not_repeated_and_are_reported(straight, tmp_path, capsys):
+    settings, folder = straight
+    half = shutil.copytree(folder / "half.building", tmp_path / "shards.building")
+    before = {file: file.stat().st_mtime_ns for file in (half / "segments").glob("*.json")}
+    stop(settings, tmp_path / "shards", 20)
     assert {file: file.stat().st_mtime_ns for file in before} == before
-    read, encoded = ([f for f in found if kind in f.name] for kind in (".read.", ".encoded."))
-    assert len(read) > 3 and encoded
-    message = f"{len(read)} parts of the text read, {len(encoded)} encoded"
-    assert f"resuming {folder}.building: {message}" in capsys.readouterr().err
+    read, encoded = ([f for f in before if kind in f.name] for kind in (".read.", ".encoded."))
+    assert len(read) > 3 and len(encoded) == 2
+    printed = capsys.readouterr().err
+    assert f"resuming {half}: {len(read)} parts of the text read, 2 encoded" in printed
+    assert printed.endswith(f"finished parts are kept in {half}; the same command goes on\n")
 
 
-def test_another_build_in_the_same_place_is_refused(few, tmp_path):
-    folder = tmp_path / "shards"
-    stop(few, folder, 3)
-    other = few.model_copy(update={"sequence_length": 32})
+def test_another_build_in_the_same_place_is_refused(straight, tmp_path, monkeypatch):
+    settings, folder = straight
+    shutil.copytree(folder / "half.building", tmp_path / "shards.building")
+    other = settings.model_copy(update={"sequence_length": 32})
     with pytest.raises(ShardError, match="something else .sequence_length was 16 and is 32"):
-        build(other, folder, workers=1)
-    file = tmp_path / "shards.building" / "identity.json"
-    content = file.read_text()
-    identity = json.loads(content)
-    assert identity["libraries"].keys() == {"tokenizers", "h5py", "sentencex"}
-    identity["libraries"]["tokenizers"] = "0.1"
-    file.write_text(json.dumps(identity))
-    with pytest.raises(ShardError, match="tokenizers was '0.1' and is"):
-        build(few, folder, workers=1)
-    file.write_text(content)
-    with (tmp_path / "text.txt").open("a") as text:
-        text.write("\n\nA line that came too late for this build.\n")
+        build(other, tmp_path / "shards", workers=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(build_module, "require", lambda name, by: "0.1")
+        with pytest.raises(ShardError, match="tokenizers was '.*' and is '0.1'"):
+            build(settings, tmp_path / "shards", workers=1)
+    text = folder / "text.txt"
+    times = text.stat()
+    os.utime(text, ns=(0, 1))
     with pytest.raises(
         ShardError, match=r"\(the files of .*text\.txt have changed since\); repeat"
     ):
-        build(few, folder, workers=1)
-    del identity["files"]
-    file.write_text(json.dumps(identity))
-    with pytest.raises(ShardError, match=r"something else \(begun by another version\)"):
-        build(few, folder, workers=1)
+        build(settings, tmp_path / "shards", workers=1)
+    os.utime(text, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-@pytest.mark.parametrize("removed", ["content", "identity.json"])
-def test_what_a_kill_while_a_build_was_cleaned_up_left_is_not_resumed(few, tmp_path, removed):
-    assert "encoded" in stop(few, tmp_path / "shards", 13, segment_bytes=2000)[0].name
-    place = tmp_path / "shards.building" / removed
-    shutil.rmtree(place) if place.is_dir() else place.unlink()
-    assert_ends_as_straight(few, tmp_path / "shards")
+def test_a_build_begun_by_an_earlier_version_is_begun_again(straight, tmp_path, capsys):
+    settings, folder = straight
+    half = shutil.copytree(folder / "half.building", tmp_path / "shards.building")
+    for file in (half / "segments").glob("*.json"):
+        file.write_text(file.read_text().partition("\n")[2])
+    (half / "identity.json").write_text('{"settings": {}, "libraries": {}, "files": {}}')
+    build(settings, tmp_path / "shards", workers=1)
+    assert f"note: {half}: of an earlier version, or damaged: built" in capsys.readouterr().err
+    assert contents(tmp_path / "shards") == contents(folder / "shards")
 
 
 def test_a_corpus_that_changes_while_it_is_read_is_refused_and_read_again(
@@ -148,7 +263,7 @@ def test_a_corpus_that_changes_while_it_is_read_is_refused_and_read_again(
         with pytest.raises(CorpusError, match=r"text\.txt: changed while it was being read; wait"):
             build(few, tmp_path / "shards", workers=1)
     assert "are kept" not in capsys.readouterr().err
-    assert_ends_as_straight(few, tmp_path / "shards")
+    assert [each.name for each in tmp_path.iterdir()] == ["text.txt"]
 
 
 def test_damaged_files_can_be_skipped_when_a_build_resumes(few, tmp_path, monkeypatch, capsys):
@@ -160,7 +275,7 @@ def test_damaged_files_can_be_skipped_when_a_build_resumes(few, tmp_path, monkey
     (folder / "b.txt.gz").write_bytes(whole[: len(whole) // 2])
     settings = few.model_copy(update={"corpus": (str(folder),)})
     with pytest.raises(ValueError, match=r"b\.txt\.gz.*--data.damaged_files skip"):
-        build(settings, tmp_path / "shards", workers=1, segment_bytes=500)
+        build(settings, tmp_path / "shards", workers=1, segment_bytes=1000)
     assert (tmp_path / "shards.building/segments/000003.read.json").exists()
     kept = f"note: finished parts are kept in {tmp_path / 'shards.building'}\n"
     assert capsys.readouterr().err.endswith(kept)
@@ -169,21 +284,14 @@ def test_damaged_files_can_be_skipped_when_a_build_resumes(few, tmp_path, monkey
     )
 
 
-def test_what_was_read_behind_a_gap_is_forgotten(few, tmp_path):
-    other = few.model_copy(update={"language": "de"})
-    first = stop(other, tmp_path / "shards", 7)[0]
-    first.unlink()  # as by a kill, with several workers
-    stop(few, tmp_path / "shards", 2)
-    assert_ends_as_straight(few, tmp_path / "shards")
-
-
 def test_what_workers_had_read_beyond_the_wanted_words_is_not_used(few, tmp_path):
-    limited = few.model_copy(update={"max_words": 300})
-    without = limited.model_copy(update={"max_words": None})
-    stop(without, tmp_path / "shards", 12)  # reads on, as workers do
-    file = tmp_path / "shards.building" / "identity.json"
-    file.write_text(file.read_text().replace('"max_words": null', '"max_words": 300'))
-    assert_ends_as_straight(limited, tmp_path / "shards", segment_bytes=200)
+    stop(few, tmp_path / "shards", 45)  # reads on, as workers do
+    half = tmp_path / "shards.building"
+    assert len(list((half / "segments").glob("*.read.json"))) == 5
+    identity = build_module._Identity.load(half / "identity.json")
+    changed = identity.model_copy(update={"settings": identity.settings | {"max_words": 300}})
+    changed.save(half / "identity.json")
+    assert_ends_as_straight(few.model_copy(update={"max_words": 300}), tmp_path / "shards")
 
 
 KILLED = """
@@ -198,6 +306,7 @@ if __name__ == '__main__':
 
 
 @pytest.mark.ranks
+@pytest.mark.slow("three processes that import the libraries of a build")
 def test_a_build_that_is_killed_with_two_workers_ends_with_the_same_bytes(
     settings, built, tmp_path
 ):

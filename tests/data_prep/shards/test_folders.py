@@ -13,6 +13,12 @@ def test_a_folder_is_complete_or_absent(tmp_path):
     assert (tmp_path / "new" / "folder" / "file").read_text() == "content"
     with pytest.raises(ZeroDivisionError), complete_or_absent(tmp_path / "other"):
         raise ZeroDivisionError
+    killed = tmp_path / ".other.partial" / "content"
+    killed.mkdir(parents=True)
+    (killed / "file").write_text("half")
+    with complete_or_absent(tmp_path / "other") as partial:
+        assert list(partial.iterdir()) == []
+    (tmp_path / "other").rmdir()
     assert [file.name for file in tmp_path.iterdir()] == ["new"]
 
 
@@ -47,6 +53,9 @@ def test_what_exists_is_refused_and_a_full_disk_is_one_line(tmp_path, context):
     full = pytest.raises(ShardError, match=r"cannot be written \(No space left.*free some space")
     with full, context(tmp_path / "full"):
         raise OSError(errno.ENOSPC, "No space left on device")
+    too_long = pytest.raises(ShardError, match=r"cannot be written \(File name too long\)")
+    with too_long, context(tmp_path / ("😀" * 120)):
+        pass
     (tmp_path / "file").write_text("")
     refused = pytest.raises(ShardError, match=r"cannot be written \(Not a directory\)")
     with refused, context(tmp_path / "file" / "below"):

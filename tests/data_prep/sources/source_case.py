@@ -2,7 +2,7 @@
 
 import pickle
 
-from data_prep.sources.source import BEGINNING, Skipped
+from data_prep.sources.source import BEGINNING
 from data_prep.sources.spec import open_source
 
 
@@ -14,9 +14,6 @@ def read(name, damaged_files="stop", *, start=BEGINNING):
     source = pickle.loads(pickle.dumps(open_source(str(name), damaged_files=damaged_files)))
     found = []
     for item in source.read(start):
-        if isinstance(item, Skipped):
-            found.append(item)
-        else:
-            paragraphs = source.paragraphs(pickle.loads(pickle.dumps(item)))
-            found += [*item.skipped, *([paragraphs] if paragraphs else [])]
+        paragraphs = source.paragraphs(pickle.loads(pickle.dumps(item)))
+        found += [*item.skipped, *([paragraphs] if paragraphs else [])]
     return found

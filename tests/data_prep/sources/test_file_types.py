@@ -10,6 +10,7 @@ from pyarrow import parquet
 
 from data_prep.sources.source import CorpusError, Skipped
 from data_prep.sources.spec import open_source
+from tests.data_prep.sources.source_case import read
 
 WORDS = "Some words of a text, one line after the other.\n" * 50
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -65,7 +66,7 @@ def test_files_that_are_no_text_can_be_skipped_with_the_damaged_ones(tmp_path):
     (tmp_path / "b.txt").write_bytes(PNG)
     with pytest.raises(CorpusError, match=r"b\.txt.*leave such files out: --data.damaged_files"):
         open_source(str(tmp_path))
-    found = list(open_source(str(tmp_path), damaged_files="skip").read())
+    found = read(tmp_path, damaged_files="skip")
     assert found[1:] == [Skipped(str(tmp_path / "b.txt"), 0, "not a text file")]
 
 

@@ -131,20 +131,6 @@ def test_wikiextractor_output_is_known_by_its_names(tmp_path):
     assert read(tmp_path / "wiki_00") == [["words"]], "its JSON is JSON Lines"
 
 
-def test_an_article_without_an_end_is_reported(tmp_path):
-    file = tmp_path / "wiki_00"
-    whole = extracted(("A", "a"), ("B", "b"), ("C", "c"))
-    file.write_text("noise\nmore\n" + whole.replace("b\n</doc>\n", "b\n").rpartition("</doc>")[0])
-    assert read(f"wikiextractor:{file}") == [
-        Skipped(str(file), 1, "text outside of <doc> and </doc>"),
-        ["a"],
-        Skipped(str(file), 8, "article without </doc>"),
-        ["b"],
-        Skipped(str(file), 12, "article without </doc>"),
-        ["c"],
-    ]
-
-
 # The Hub
 
 

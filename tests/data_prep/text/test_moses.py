@@ -26,7 +26,7 @@ def normalizer(language):
 
 
 @pytest.mark.parametrize("language", ["en", "xx"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     sentence=st.one_of(
         st.text(st.characters(exclude_categories=["Cc", "Cs"])),

@@ -59,7 +59,7 @@ def test_help_lists_and_refused_settings_need_no_torch():
             "profile tiny_cpu --steps none",
         ),
         *("compare --help", "analyse --help", "analyse gradient runs/x", "export --help"),
-        *("import --help", "fill-mask --help"),
+        *("import --help", "fill-mask --help", "data build --help"),
     ]
     answer = run(PROGRAM, *commands)
     assert answer.stdout.splitlines() == [f"{line}; True; []" for line in commands], answer.stderr
