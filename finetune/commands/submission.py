@@ -85,8 +85,8 @@ def main(arguments: argparse.Namespace) -> None:
             save_text(place / name, content)
             # Without its time: equal files make equal archives.
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    for name, folder in places.items():
-        print(f"{name}: {folder}")
+    for name, trial_folder in places.items():
+        print(f"{name}: {trial_folder}")
     if missing:
         print(f"note: the server of {needed}")
     print(f"submission: {arguments.to / 'submission.zip'}")

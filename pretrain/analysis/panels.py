@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -17,7 +18,7 @@ WIDTH, PANEL_HEIGHT = 7.5, 2.3  # inches
 CAPTION_LETTERS, CAPTION_LINE = 124, 0.14  # of a line, and its height in inches
 MOST_TICKS = 6
 LEGEND_ROWS = 16
-STYLE = {  # sizes in points
+STYLE: dict[Any, Any] = {  # sizes in points
     **{"figure.dpi": 160, "font.size": 7.5, "figure.labelsize": 7.5, "lines.markersize": 3.5},
     **{"axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left"},
     **{"axes.spines.top": False, "axes.spines.right": False},

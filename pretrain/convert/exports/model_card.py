@@ -52,14 +52,14 @@ def write_card(
         place: where the folder will be.
     """
     settings, manifest = load_settings(run), read_manifest(run)
-    language = manifest.settings.get("language")
+    language = str(manifest.settings.get("language"))
     is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
     stock = stock_model(pretrained.model, pretrained.objective)
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=None if is_discriminator else "fill-mask",
         tags=["electra" if is_discriminator else "masked-language-model", "pre-training", "tupelo"],
-        language=language if LANGUAGE.fullmatch(str(language)) else None,
+        language=language if LANGUAGE.fullmatch(language) else None,
         **OTHER_LICENCE,  # the table says which
     )
     network = "the discriminator of an ELECTRA" if is_discriminator else pretrained.objective

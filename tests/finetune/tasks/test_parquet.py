@@ -5,19 +5,11 @@ import pytest
 from pyarrow import parquet
 
 from finetune.tasks.custom import OwnTask, read_own
-from finetune.tasks.task import TaskError
 
 
 def own(folder, columns, **settings):
     parquet.write_table(pyarrow.table(columns), folder / "train.parquet", row_group_size=3)
     return OwnTask(train=folder / "train.parquet", dev=folder / "train.parquet", **settings)
-
-
-def refused(task):
-    with pytest.raises(TaskError) as caught:
-        read_own(task)
-    assert str(caught.value).startswith(str(task.train)) and str(caught.value).isprintable()
-    return str(caught.value)
 
 
 TEXTS = pyarrow.array(["a", "b", "c", "d"])
@@ -38,18 +30,3 @@ def test_labels_of_every_type_are_classes_in_order(tmp_path, labels, expected):
     assert [example.texts for example in data.train] == [("a",), ("b",), ("c",), ("d",)]
     spelled = [str(value).lower() for value in labels.to_pylist()]
     assert [expected[example.label] for example in data.train] == spelled
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"text": [1, 2, 3, 4], "label": TEXTS}, ", row 1: column 'text' holds no text but 1"),
-        ({"text": TEXTS, "label": ["x", "y", None, "x"]}, ", row 3: column 'label' holds no label"),
-        (
-            {"text": pyarrow.array([b"a", b"\xff"]).view(pyarrow.string()), "label": ["x", "y"]},
-            "has a text that is not UTF-8; write the file again",
-        ),
-    ],
-)
-def test_what_cannot_be_learned_from_is_named(tmp_path, columns, message):
-    assert message in refused(own(tmp_path, columns))
