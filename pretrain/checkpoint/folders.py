@@ -105,10 +105,10 @@ def newest_sound_checkpoint(run: Path) -> Path | None:
             )
         return folder
     if complaints:
-        damaged = holder if strangers == len(found) else "one of them"
+        wrong = holder if strangers == len(found) else "one of them"
         raise CheckpointError(
             f"{run} has no sound checkpoint: {'; '.join(map(str, complaints))}; "
-            f"restore {damaged} from a copy, or start a new run"
+            f"restore {wrong} from a copy, or start a new run"
         )
     return None
 

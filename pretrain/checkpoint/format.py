@@ -190,7 +190,10 @@ def write_part(
     try:
         save_file(dict(tensors), file)
     except SafetensorError as error:
-        raise _os_error(error) from None
+        # It gives the text of the operating system's error only.
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        words = (int(found[1]), os.strerror(int(found[1]))) if found else (str(error),)
+        raise OSError(*words) from None
     file.chmod(mode)
     write_through(file)
     part = Part(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
@@ -243,12 +246,6 @@ def remove_tree(folder: Path) -> None:
         folder.unlink()
     elif folder.exists():
         shutil.rmtree(folder)
-
-
-def _os_error(error: SafetensorError) -> OSError:
-    """Return the operating system's error, of which safetensors gives the text only."""
-    found = re.search(r"\(os error (\d+)\)", str(error))
-    return OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
 
 
 def _read_content(folder: Path) -> Content:

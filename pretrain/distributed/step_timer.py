@@ -92,7 +92,10 @@ class StreamClock(HostClock):
 
     def turn_to(self, name: Phase | None) -> None:
         """End the current phase at this place of the stream, or begin one."""
-        event = self._unused.pop() if self._unused else _timed_event()
+        if not self._unused:
+            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            self._unused.append(event)
+        event = self._unused.pop()
         event.record(self._stream)
         self._marks.append((name, event))
         if name is None:
@@ -111,7 +114,3 @@ class StreamClock(HostClock):
                 seconds = begin.elapsed_time(self._marks[0][1]) / 1000
                 self._seconds[name] = self._seconds.get(name, 0.0) + seconds
             self._unused.append(begin)
-
-
-def _timed_event() -> torch.cuda.Event:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

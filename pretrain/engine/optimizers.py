@@ -112,16 +112,11 @@ class FusedAdamW(OptimizerKind):
             group["step"] = updates
 
 
-def _apex_adam() -> type:
-    """Import NVIDIA apex; another package of this name is on the package index."""
-    found: type = import_module("apex.optimizers").FusedAdam
-    return found
-
-
 OPTIMIZERS: dict[str, OptimizerKind] = {
     "torch": TorchAdamW(),
     "deepspeed": FusedAdamW("deepspeed", fused_adam),
-    "apex": FusedAdamW("apex", _apex_adam),
+    # NVIDIA's; another package of this name is on the package index.
+    "apex": FusedAdamW("apex", lambda: import_module("apex.optimizers").FusedAdam),
 }
 
 

@@ -52,14 +52,6 @@ def in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {first_line[:200]}"
 
 
-def relative_errors(found: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
-    """Return the distance of each tensor from the expected one, relative to the latter's norm."""
-    return {
-        name: float((found[name].to(tensor.dtype) - tensor).norm() / tensor.norm().clamp(min=1e-3))
-        for name, tensor in expected.items()
-    }
-
-
 def errors_of(
     backend: str,
     model: ModelSettings,
@@ -72,7 +64,8 @@ def errors_of(
 ) -> dict[str, float]:
     """Return the relative errors of output and gradients of a backend against "eager".
 
-    With dropout, "eager" drops the weights that the backend drops.
+    That of a tensor as a whole is the norm of the difference over that of the expected one. With
+    dropout, "eager" drops the weights that the backend drops.
 
     Args:
         backend: its name.
@@ -96,11 +89,17 @@ def errors_of(
         upstream_BSNH = torch.randn(SEQUENCES, length, model.num_heads, model.head_width).to(device)
         case = _Case(ATTENTION_BACKENDS[backend], encoding, backend, compiles)
         with torch.autocast(device, dtype=dtype, enabled=autocasts):
-            attend = _eager_with_drops_of(case, projected, model.attention_dropout)
+            attend: AttentionBackend = eager
+            if model.attention_dropout:
+                factors_BNSS = _dropout_factors(case, projected, model.attention_dropout)
+                attend = partial(eager, drop=lambda weights_BNSS, _: weights_BNSS * factors_BNSS)
             found = _results(case, projected, upstream_BSNH, model.attention_dropout)
         exact = _Case(attend, copy.deepcopy(encoding).float())
         expected = _results(exact, projected.float(), upstream_BSNH, model.attention_dropout)
-    return relative_errors(found, expected)
+    return {
+        name: float((found[name].to(tensor.dtype) - tensor).norm() / tensor.norm().clamp(min=1e-3))
+        for name, tensor in expected.items()
+    }
 
 
 class _Case(NamedTuple):
@@ -136,13 +135,6 @@ def _mixed(
 ) -> Tensor:
     """Do what a block does from its projection on."""
     return attend(AttentionInputs(projected, terms, scale, dropout))
-
-
-def _eager_with_drops_of(case: _Case, projected: Tensor, dropout: float) -> AttentionBackend:
-    if not dropout:
-        return eager
-    factors_BNSS = _dropout_factors(case, projected, dropout)
-    return partial(eager, drop=lambda weights_BNSS, _: weights_BNSS * factors_BNSS)
 
 
 def _dropout_factors(case: _Case, projected: Tensor, dropout: float) -> Tensor:

@@ -20,8 +20,6 @@ from pretrain.distributed.unusable_gpus import refuse_unusable_gpus, sees_gpu
 from pretrain.engine.launch import check_machine, checked_ds_config
 from pretrain.train.request import RunRequest
 
-Checks = dict[str, Callable[[], None]]  # by what is checked, in the order of a start
-
 
 def ds_config_of(request: RunRequest, ranks: Ranks) -> dict[str, Any]:
     """Return the DeepSpeed configuration of a run; "auto" keeps the stage of before.
@@ -49,8 +47,8 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> tuple[dict[str, Any]
         finished = finished_already(request.folder, request.settings, lengthen=request.lengthen)
     if finished is None:
         is_new = request.beginning == "start"
-        for check in _checks(request.settings, ds_config, ranks, is_new=is_new).values():
-            check()
+        check_this_machine(request.settings, ds_config, ranks)
+        check_data(request.settings, is_new=is_new)
     return ds_config, finished
 
 
@@ -61,8 +59,8 @@ def check_run(settings: RunSettings, ranks: Ranks) -> None:
         UserError: the run cannot start here.
     """
     ds_config = checked_ds_config(settings, ranks)
-    for check in _checks(settings, ds_config, ranks, is_new=True).values():
-        check()
+    check_this_machine(settings, ds_config, ranks)
+    check_data(settings)
 
 
 def ranks_here(count: int, on: str | None = None) -> Ranks:
@@ -86,6 +84,13 @@ def ranks_here(count: int, on: str | None = None) -> Ranks:
     if count < 1:
         raise ConfigError(f"--ranks {count}: give the number of processes, such as 2")
     return Ranks(0, count, "cuda" if sees_gpu() else "cpu")
+
+
+def check_this_machine(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) -> None:
+    """Check that this machine can execute a run, if it need be able to."""
+    if ranks.gpu is None:
+        refuse_unusable_gpus()
+        check_machine(settings, ds_config, ranks.device)
 
 
 def check_data(settings: RunSettings, *, is_new: bool = True) -> None:
@@ -113,21 +118,14 @@ def obstacles(request: RunRequest, ds_config: dict[str, Any], ranks: Ranks) -> d
         request.check_settings()
 
     is_new, found = request.beginning == "start", {}
-    checks = {"folder": check_folder, **_checks(request.settings, ds_config, ranks, is_new=is_new)}
+    checks: dict[str, Callable[[], None]] = {
+        "folder": check_folder,
+        "machine": lambda: check_this_machine(request.settings, ds_config, ranks),
+        "data": lambda: check_data(request.settings, is_new=is_new),
+    }
     for subject, check in checks.items():
         try:
             check()
         except UserError as error:
             found[subject] = str(error)
     return found
-
-
-def _checks(
-    settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks, *, is_new: bool
-) -> Checks:
-    def check_this_machine() -> None:
-        if ranks.gpu is None:  # else it need not be able to
-            refuse_unusable_gpus()
-            check_machine(settings, ds_config, ranks.device)
-
-    return {"machine": check_this_machine, "data": lambda: check_data(settings, is_new=is_new)}

@@ -6,6 +6,7 @@ from argparse import Namespace
 
 import pytest
 
+from pretrain.__main__ import main
 from pretrain.commands.profile import take_count
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.step_timer import PHASES
@@ -55,10 +56,12 @@ def test_real_rows_are_used_where_there_are_shards(command, tmp_path, shards):
         (("--to", "/dev/null/x"), "cannot write the profile to /dev/null/x"),
     ],
 )
-def test_a_profile_that_cannot_be_is_refused_in_one_line(command, words, message):
-    status, _, errors = command.run(["profile", "tiny_cpu", *words])
-    assert status == 1
-    assert message in errors and len(errors.strip().splitlines()) == 1
+def test_a_profile_that_cannot_be_is_refused_in_one_line(words, message, monkeypatch):
+    # DeepSpeed remembers the group of this process as long as it lives.
+    monkeypatch.setattr("pretrain.train.profile.stop_ranks", lambda: None)
+    with pytest.raises(ConfigError, match=message) as refused:
+        main(["profile", "tiny_cpu", *words])
+    assert "\n" not in str(refused.value)
 
 
 def test_steps_that_are_no_number_are_refused_and_the_run_keeps_its_own():

@@ -19,6 +19,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.batches import MaskedSplit
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import HELD_OUT_SEED
+from pretrain.distributed import hardware
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.step_timer import PHASES
 from pretrain.model.cost import parameters_by_group
@@ -189,7 +190,8 @@ def test_fill_mask_prints_the_five_best_words(whole, capsys):
         main(["fill-mask", str(whole), "no mask"])
 
 
-def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path, capsys):
+def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(hardware, "MEASURED_SECONDS", 0.0)
     words = command.words("--run-folder", tmp_path, "--steps", "3600000", "--dry-run")
     main([*words, "--show-settings"])
     output = capsys.readouterr().out

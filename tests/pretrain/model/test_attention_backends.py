@@ -79,7 +79,7 @@ def relative_error(found, expected):
 @pytest.mark.parametrize("name", [*HERE, "triton"])
 def test_a_backend_is_attention_written_out(name, positions, projection_bias, lengths, dtype):
     encoding = encoding_of(positions, position_projection_bias=projection_bias)
-    if name == "triton" and dtype is not torch.float32:
+    if name == "triton" and (dtype is not torch.float32 or lengths is None):
         pytest.skip("the kernels themselves: test_triton_attention.py")
     if name == "fused" and dtype not in KERNEL_TYPES:
         pytest.skip("refused by plan_execution")

@@ -16,8 +16,6 @@ from pretrain.model.encoder import initialise
 from pretrain.model.execution_plan import PLAIN
 from pretrain.model.objectives.catalog import OBJECTIVES
 from pretrain.model.objectives.objective import Objective
-from pretrain.reports.compare.convergence import compare
-from pretrain.reports.compare.runs import read_run
 from tests.pretrain.conftest import lines
 from tests.pretrain.train.recording.test_progress import FULL_STEP, HEAD
 
@@ -72,12 +70,6 @@ def test_it_is_trained_and_its_cost_and_size_are_counted(toy, shards, monkeypatc
     assert first["full_depth_flops"] == pytest.approx(FULL_STEP - HEAD + head)
     result = json.loads((toy / "result.json").read_text())
     assert result["parameters"] == sum(p.numel() for p in model.parameters())
-
-
-def test_its_held_out_loss_is_not_compared_with_another(toy, command, tmp_path):
-    usual = command.train(tmp_path / "usual", *SHORT)
-    with pytest.raises(ConfigError, match="their losses cannot be compared"):
-        compare([read_run(usual), read_run(toy)])
 
 
 def test_its_encoder_can_be_loaded_and_its_words_cannot_be_predicted(toy, monkeypatch):

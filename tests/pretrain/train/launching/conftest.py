@@ -13,6 +13,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
+from pretrain.distributed import hardware
 from tests.forked_command import PYTHONPATH
 
 HIDDEN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
@@ -162,6 +163,7 @@ class Stubs:
             contextlib.redirect_stderr(errors),
         ):
             patched.chdir(self.folder)
+            patched.setattr(hardware, "MEASURED_SHAPES", {"cpu": (8, 8, 8)})
             patched.setattr(sys, "executable", str(self.bin / "python"))
             for name in HIDDEN:
                 patched.delenv(name, raising=False)

@@ -144,6 +144,14 @@ def test_the_trainer_finds_the_programs_of_an_environment_that_is_not_active(tmp
     assert LaunchPlan().variables() == dict(os.environ)
 
 
+def test_a_host_file_with_one_machine_is_this_machine(tmp_path):
+    """To DeepSpeed, whose launcher then handles no signal: the ranks get it."""
+    hosts = tmp_path / "hosts"
+    for text, several in (("one slots=2\n", False), ("one slots=2\ntwo slots=2\n", True)):
+        hosts.write_text(text)
+        assert plan_launch(None, hosts).several_machines == several
+
+
 def test_a_rank_starts_no_launcher_of_its_own(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     assert plan_launch(None, None) == LaunchPlan()
