@@ -1,6 +1,7 @@
 """The settings of a fine-tuning protocol, and the files that they are read from.
 
-A protocol is a TOML file in protocols/ or the user's own, which may extend another. Options of the
+A protocol is a TOML file in protocols/ or the user's own, which may extend another. It is written
+as a sweep of pre-training: `seeds`, [settings], and what is tried under [tune]. Options of the
 command line override it.
 """
 
@@ -131,14 +132,19 @@ def _difference(before: Protocol, after: Protocol) -> str:
 
 
 def _read(place: str) -> dict[str, Any]:
-    path = Path(place)
+    path, file = Path(place), PROTOCOLS / f"{place}.toml"
     if path.suffix == ".toml" and path.is_file():
-        return read_toml(path)
-    named = PROTOCOLS / f"{place}.toml"
-    if named.is_file():
-        return read_toml(named)
-    known = sorted(file.stem for file in PROTOCOLS.glob("*.toml"))
-    raise ConfigError(
-        f"there is no protocol {place!r}{nearest(place, known)}; one of {', '.join(known)}, or a "
-        ".toml file"
-    )
+        file = path
+    elif not file.is_file():
+        known = sorted(file.stem for file in PROTOCOLS.glob("*.toml"))
+        raise ConfigError(
+            f"there is no protocol {place!r}{nearest(place, known)}; one of {', '.join(known)}, or "
+            "a .toml file"
+        )
+    tree = read_toml(file)
+    settings, tried = (tree.pop(name, {}) for name in ("settings", "tune"))
+    are_tables = isinstance(settings, dict) and isinstance(tried, dict)
+    at_the_top = tree.keys() & Protocol.model_fields.keys() - {"name", "seeds"}  # older ones: all
+    if not are_tables or ((settings or tried) and at_the_top):
+        raise ConfigError(f"{file}: [settings] and [tune] are tables; all but seeds is in them")
+    return {**tree, **settings, **{f"{name}s": values for name, values in tried.items()}}

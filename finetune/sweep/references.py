@@ -100,7 +100,13 @@ def read_model_refs(
     """
     found = {
         place: [
-            _ref(loaded, pretrained=pretrained)
+            ModelRef(
+                model=loaded.name,
+                source=loaded.place,
+                step=loaded.step if pretrained else None,
+                pretrained=pretrained,
+                digest=_digest(loaded, pretrained=pretrained),
+            )
             for checkpoint in _selected(place, checkpoints)
             for loaded in [_load(place, checkpoint)]
             for pretrained in ((True, False) if from_scratch else (True,))
@@ -126,16 +132,6 @@ def read_model_refs(
                     f"folders to {shell_command('finetune', 'table')}"
                 )
     return list(models.values())
-
-
-def _ref(found: Pretrained, *, pretrained: bool) -> ModelRef:
-    return ModelRef(
-        model=found.name,
-        source=found.place,
-        step=found.step if pretrained else None,
-        pretrained=pretrained,
-        digest=_digest(found, pretrained=pretrained),
-    )
 
 
 def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:

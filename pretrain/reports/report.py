@@ -75,7 +75,8 @@ class Report:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        environment.filters["address"] = _address
+        # As the address of an image: ids and styles of two pictures do not meet there.
+        environment.filters["base64"] = lambda svg: base64.b64encode(svg.encode()).decode()
         page = environment.get_template("page.html.j2").render(
             report=self,
             pictures=pictures,
@@ -84,8 +85,3 @@ class Report:
             provenance=provenance,
         )
         save_text(folder / "index.html", printable(page))
-
-
-def _address(svg: str) -> str:
-    """Return a picture as the address of an image: ids and styles of two do not meet there."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"

@@ -146,7 +146,10 @@ class Sweep:
             self.budget = read_budget(arguments.budget, "--budget")
         self._baseline = self._arm(self.spec.arms[0], {}).settings
         self.arms = [self.arm(given) for given in self.spec.arms]
-        self._refuse_tuned_words()
+        tuned = {name for arm in self.spec.arms for point in arm.points for name in point}
+        given = {name for name, value in vars(arguments).items() if value is not None}
+        if twice := tuned & (given | self.spec.settings.keys()):
+            raise ConfigError(f"{min(twice)} is given, and [tune] tries it; remove one of them")
         if not self.is_smoke_test:  # which can make recipes equal
             _refuse_equal_arms(self.arms)
         _refuse_incomparable_losses(self.arms)
@@ -197,13 +200,6 @@ class Sweep:
         settings = read_settings(arguments)
         of_command = setting_words(arguments, without=("recipe", "seed"))
         return SweepArm(given.name, given.recipe, settings, tuple(of_command))
-
-    def _refuse_tuned_words(self) -> None:
-        tuned = {name for arm in self.spec.arms for point in arm.points for name in point}
-        given = vars(self._arguments)
-        for name in tuned:
-            if given.get(name) is not None or name in self.spec.settings:
-                raise ConfigError(f"{name} is given, and [tune] tries it; remove one of them")
 
     def _read_seeds(self) -> int | list[int]:
         """Return how many seeds each arm has, or which; a smoke test has one, if none are given.

@@ -99,7 +99,7 @@ class Spec:
         Raises:
             ConfigError: a name or a value is wrong.
         """
-        self.file, self.tuning, self.seeds = file, tables.tune, tables.seeds
+        self.tuning, self.seeds = tables.tune, tables.seeds
         self.settings = as_words(tables.settings, f"{file}: [settings]")
         budget = tables.budget
         self.budget = None if budget is None else read_budget(budget, f"{file}: budget")

@@ -52,11 +52,22 @@ def test_a_changed_protocol_has_another_name_and_a_grown_one_has_not():
     assert changed.epochs_on("MNLI") == 4
 
 
-def test_a_protocol_of_ones_own_may_extend_another_in_its_folder(tmp_path):
-    (tmp_path / "base.toml").write_text("epochs = 2\nbatch = 8\n")
-    (tmp_path / "mine.toml").write_text('extends = "base"\nbatch = 4\nmax_gradient_norm = "none"\n')
-    mine = load_protocol(str(tmp_path / "mine.toml"))
-    assert (mine.name, mine.epochs, mine.batch, mine.max_gradient_norm) == ("mine", 2, 4, None)
+def test_a_protocol_of_ones_own_is_written_as_a_sweep_and_may_extend_another(tmp_path):
+    base, mine, older = (tmp_path / f"{name}.toml" for name in ("base", "mine", "older"))
+    base.write_text("tune.learning_rate = [0.1, 0.2]\n[settings]\nepochs = 2\nbatch = 8\n")
+    mine.write_text(
+        'extends = "base"\nsettings = {batch = 4, max_gradient_norm = "none"}\nseeds = 7'
+    )
+    found = load_protocol(str(mine), {"epochs": "3"})
+    assert (found.name, found.seeds, found.batch) == ("mine-epochs_3", 7, 4)
+    assert (found.learning_rates, found.max_gradient_norm) == ((0.1, 0.2), None)
+    older.write_text("epochs = 2\nbatch = 8\nlearning_rates = [0.1, 0.2]\n")
+    same = load_protocol(str(older)).model_copy(update={"name": "base"})
+    assert same == load_protocol(str(base))
+    for text in ('extends = "base"\nepochs = 3', "settings = 3", "tune = 3"):
+        mine.write_text(text)
+        with pytest.raises(ConfigError, match="and .tune. are tables; all but seeds is in them"):
+            load_protocol(str(mine))
 
 
 @pytest.mark.parametrize(

@@ -28,21 +28,17 @@ from pretrain.reports.report import Picture
 from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.words import listed
 
-METHOD = f"""The held-out loss is the cross-entropy of the predicted tokens in nats, over the same
-held-out sequences with the same masks for every run, at full depth and without dropout. Time is
-the time spent in training steps: reading data, forward, backward and the optimizer, on this
-machine; evaluation and checkpoints are not in it. Tokens/s are all tokens over all of this time.
-FLOPs are those of the matrix products that were computed: a skipped block counts nothing, and the
-head counts the predicted positions only. Utilisation is the share of these FLOPs in what the
-devices could have computed in the same time: on a GPU its datasheet's dense rate, elsewhere the
-rate of a large matrix product, measured when the run started. A run waits for a processor where
-other work of the machine has them all. Where a run passes the target between two evaluations, the
-place is interpolated linearly. Steps below entropy last until the loss is {PLATEAU_MARGIN:g} nats
-below the unigram entropy. Where an arm has several seeds, numbers and bold lines are medians over
-them, in which a run that never reached the target counts as later than all that did; thin lines
-are the runs. Arms of the same seeds are compared with the baseline seed by seed (sign test),
-others by the test of Mann and Whitney; significant means at {CONFIDENCE:.0%}. A percentage
-is the share of what the baseline needed. Nothing is smoothed."""
+METHOD = f"""The held-out loss is the cross-entropy of the predicted tokens in nats, of the same
+sequences with the same masks for every run, at full depth and without dropout. Time is that of
+training steps, without evaluation and checkpoints. FLOPs are those of the matrix products that were
+computed: a skipped block counts nothing, and the head counts the predicted positions only.
+Utilisation is their share of a GPU's dense rate by its datasheet, elsewhere of the rate of a large
+matrix product, measured when the run started. Between two evaluations a loss is interpolated
+linearly. Steps below entropy last until it is {PLATEAU_MARGIN:g} nats below the unigram entropy. Of
+several seeds numbers and bold lines are medians, in which a run that never reached the target is
+later than all that did; thin lines are the runs. Arms of the same seeds are compared with the
+baseline seed by seed (sign test), others by the test of Mann and Whitney; significant means at
+{CONFIDENCE:.0%}. A percentage is the share of what the baseline needed. Nothing is smoothed."""
 
 FIGURES = {"flops": "FLOPs", "training_seconds": "training time in seconds"}
 WIDE = 8.0  # inches: as the text of a page on the screen of a computer

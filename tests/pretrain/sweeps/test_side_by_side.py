@@ -67,13 +67,6 @@ def test_a_run_that_is_resumed_keeps_its_number_of_processes(here, run):
         run(*TWO, "--seeds", "3")
 
 
-def test_the_number_of_gpus_is_that_of_the_sweep_and_in_the_line_that_continues(here, run, capsys):
-    here.gpus(4)
-    run(*TWO, "--gpus", "2")
-    assert "continue with: tupelo sweep bert_a tupe_r --gpus 2 " in capsys.readouterr().out
-    assert len(here.calls("python -m pretrain train ")) == 2 and set(here.visible()) == {"0", "1"}
-
-
 def test_a_sweep_on_several_machines_trains_one_run_after_the_other(here, run, capsys):
     here.gpus(4)
     Path("hosts").write_text("one slots=4\ntwo slots=4\n")

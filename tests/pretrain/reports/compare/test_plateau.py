@@ -27,15 +27,6 @@ def arms(tmp_path, *curves, **launch):
             folders.append(write_run(folder, *words_of_run, losses=losses, **{**KNOWN, **launch}))
     return folders
 
-
-def test_a_phase_ends_where_the_curve_crosses_its_loss(tmp_path):
-    slow, fast = (6.6, 6.4, 5.9, 5.4), (6.6, 5.8, 5.2, 4.8)
-    comparison = compare(runs(*arms(tmp_path, slow, fast)), "5.5")
-    assert comparison.entropy == ENTROPY and comparison.plateau_end == pytest.approx(6.2)
-    first, second = comparison.arms
-    # 6.2 is 2/5 of the way from 6.4 to 5.9, and 1/2 of that from 6.6 to 5.8.
-    assert comparison.left_plateau(first, "step") == pytest.approx(20 + 10 * 2 / 5)
-    assert comparison.left_plateau(second, "tokens") == pytest.approx(2560 * 1.5)
     # 5.5 is 4/5 of the way from 5.9 to 5.4, and 1/2 of that from 5.8 to 5.2.
 
 
