@@ -24,6 +24,7 @@ from data_prep.files.progress_bar import progress_bar
 from data_prep.settings import DamagedFiles
 from data_prep.shards.external import DamagedShard, Ids, Samples, external_files, read_samples
 from data_prep.shards.folders import complete_or_absent
+from data_prep.shards.format import SequenceFormat, Tokens
 from data_prep.shards.manifest import (
     TOKENIZER_FILE,
     Manifest,
@@ -36,8 +37,6 @@ from data_prep.shards.manifest import (
 from data_prep.shards.packing import (
     SEQUENCES_PER_SHARD,
     TOKENS_PER_GROUP,
-    SequenceFormat,
-    Tokens,
     TokenStream,
     TokenWriter,
     documents_of,

@@ -4,20 +4,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import Any
 
 from tqdm import tqdm
 
 LINE_SECONDS = 30.0  # between lines in a log file
-
-
-class Bar(Protocol):
-    """The progress of a stage: `update` adds to `n`, the number of units that are done."""
-
-    n: float
-
-    def update(self, n: float = 1) -> object:
-        """Add what was done."""
 
 
 class ProgressLines:
@@ -68,8 +59,8 @@ class ProgressLines:
 
 
 @contextmanager
-def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool = True) -> Iterator[Bar]:
-    """Show the progress of a stage; `update` advances it.
+def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool = True) -> Iterator[Any]:
+    """Show the progress of a stage; `update` adds to `n`, the number of units that are done.
 
     Args:
         stage: Name of the stage.

@@ -13,13 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tokenizers import Tokenizer
 
 from data_prep.files.atomic import save_text
 from data_prep.files.extras import require
-from data_prep.files.progress_bar import Bar, progress_bar
+from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import quoted
 from data_prep.files.workers import Workers, cpu_count
 from data_prep.pipeline.reading import (
@@ -42,6 +42,7 @@ from data_prep.pipeline.segments import (
 from data_prep.pipeline.selection import select_paragraphs
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings
 from data_prep.shards.folders import CONTENT, finish, workplace_of
+from data_prep.shards.format import SequenceFormat, id_type
 from data_prep.shards.manifest import (
     TOKENIZER_FILE,
     Manifest,
@@ -52,13 +53,7 @@ from data_prep.shards.manifest import (
     summary,
     write_manifest,
 )
-from data_prep.shards.packing import (
-    SequenceFormat,
-    TokenFile,
-    TokenStream,
-    id_type,
-    write_split,
-)
+from data_prep.shards.packing import TokenFile, TokenStream, write_split
 from data_prep.sources.source import CannotReadOn, CorpusError, FileSource, Source
 from data_prep.sources.spec import open_source
 from data_prep.text.encode import DocumentEncoder
@@ -211,7 +206,7 @@ class _Build:
             if isinstance(source, FileSource) and source.left_out:
                 print(f"note: {source.name}: left out {source.left_out}", file=sys.stderr)
         tokenizer = self.load_tokenizer()  # before anything is read: a wrong name fails at once
-        forget_damaged(self.workplace, tokenizer and tokenizer.sha256, self.pool)
+        forget_damaged(self.workplace, tokenizer.sha256 if tokenizer else None, self.pool)
         if num_read := len(read_segments(self.workplace)):
             num_encoded = len(list(self.workplace.glob(f"{SEGMENTS}/*.encoded.json")))
             print(
@@ -353,7 +348,7 @@ def _trained_kind(settings: BuildSettings) -> TokenizerKind | None:
 class _Lines:
     """The lines of files, without their ends; iterating over them advances a bar."""
 
-    def __init__(self, files: list[Path], bar: Bar) -> None:
+    def __init__(self, files: list[Path], bar: Any) -> None:
         self.files, self.bar = files, bar
 
     def __iter__(self) -> Iterator[str]:

@@ -50,7 +50,7 @@ def workplace_of(folder: Path, name: str = "") -> Iterator[Path]:
     try:
         if folder.exists() and (workplace / "lock").exists() and not (workplace / CONTENT).exists():
             shutil.rmtree(workplace)  # of a process that was killed in `finish`
-        _refuse_existing(folder)
+        refuse_existing(folder)
         workplace.mkdir(parents=True, exist_ok=True)
         with (workplace / "lock").open("a") as lock:
             try:
@@ -61,7 +61,7 @@ def workplace_of(folder: Path, name: str = "") -> Iterator[Path]:
                     f"{folder}: another process is building it now; wait for it or "
                     "build into another folder"
                 ) from None
-            _refuse_existing(folder)  # another process may have finished it before the lock
+            refuse_existing(folder)  # another process may have finished it before the lock
             yield workplace
     except OSError as error:
         raise ShardError(
@@ -76,6 +76,11 @@ def finish(workplace: Path, folder: Path) -> None:
     shutil.rmtree(workplace)
 
 
-def _refuse_existing(folder: Path) -> None:
+def refuse_existing(folder: Path) -> None:
+    """Refuse to write over an existing folder.
+
+    Raises:
+        ShardError: `folder` exists.
+    """
     if folder.exists():
         raise ShardError(f"{folder}: exists already; remove it or choose another folder")

@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import h5py
 import numpy as np
@@ -23,6 +24,7 @@ from data_prep.shards.manifest import (
     ShardError,
     ShardRecord,
     SplitName,
+    TokenizerRecord,
     check_tokenizer,
     read_manifest,
     sha256_of,
@@ -34,6 +36,34 @@ TOKENIZER_ATTRIBUTE = "tokenizer_sha256"
 HDF5_DAMAGE = (OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError)
 
 Sequences = NDArray[np.unsignedinteger]
+Tokens = NDArray[np.unsignedinteger]
+IdType = Literal["uint16", "uint32"]
+
+
+def id_type(vocabulary_size: int) -> IdType:
+    """Return the smallest type that holds every id."""
+    return "uint16" if vocabulary_size <= 1 << 16 else "uint32"
+
+
+class SequenceFormat(NamedTuple):
+    """The format of sequences: [CLS], S - 2 tokens, [SEP]."""
+
+    sequence_length: int
+    tokenizer: TokenizerRecord
+
+    @property
+    def dtype(self) -> IdType:
+        """Return the smallest type that holds every id."""
+        return id_type(self.tokenizer.vocabulary_size)
+
+    def packed(self, tokens: Tokens) -> Sequences:
+        """Return tokens [n * (S - 2)] as sequences [n, S]."""
+        num_sequences = len(tokens) // (self.sequence_length - 2)
+        sequences = np.empty((num_sequences, self.sequence_length), self.dtype)
+        sequences[:, 0] = self.tokenizer.special_tokens["cls"]
+        sequences[:, 1:-1] = tokens.reshape(num_sequences, -1)
+        sequences[:, -1] = self.tokenizer.special_tokens["sep"]
+        return sequences
 
 
 class SplitSequences:
@@ -119,33 +149,28 @@ def open_shards(folder: Path) -> ShardSet:
 
 
 def write_shard(
-    file: Path,
-    chunks: Iterable[Sequences],
-    *,
-    shape: tuple[int, int],
-    dtype: str,
-    tokenizer_sha256: str,
+    file: Path, chunks: Iterable[Sequences], num_sequences: int, form: SequenceFormat
 ) -> ShardRecord:
     """Write one file of sequences, and describe it; `put_in_place` makes its folder last.
 
     Args:
         file: Name of the file.
         chunks: The sequences in order, as arrays [n, S] of any length.
-        shape: (number of sequences, S).
-        dtype: "uint16" or "uint32".
-        tokenizer_sha256: Names the tokenizer that made the ids.
+        num_sequences: In all chunks.
+        form: Of the sequences.
     """
+    shape = (num_sequences, form.sequence_length)
     with h5py.File(file, "w") as shard:
-        dataset = shard.create_dataset(DATASET, shape, dtype, track_times=False)
-        shard.attrs[TOKENIZER_ATTRIBUTE] = tokenizer_sha256
-        shard.attrs["sequence_length"] = shape[1]
+        dataset = shard.create_dataset(DATASET, shape, form.dtype, track_times=False)
+        shard.attrs[TOKENIZER_ATTRIBUTE] = form.tokenizer.sha256
+        shard.attrs["sequence_length"] = form.sequence_length
         first = 0
         for chunk in chunks:
             dataset[first : first + len(chunk)] = chunk
             first += len(chunk)
-    assert first == shape[0], f"{first} sequences instead of {shape[0]}"
+    assert first == num_sequences, f"{first} sequences instead of {num_sequences}"
     return ShardRecord(
-        file=file.name, rows=shape[0], bytes=file.stat().st_size, sha256=sha256_of(file)
+        file=file.name, rows=num_sequences, bytes=file.stat().st_size, sha256=sha256_of(file)
     )
 
 

@@ -11,14 +11,21 @@ can be written in any order, by any number of processes.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.files.progress_bar import progress_bar
 from data_prep.settings import BuildSettings
-from data_prep.shards.format import Sequences, write_shard
+from data_prep.shards.format import (
+    IdType,
+    SequenceFormat,
+    Sequences,
+    Tokens,
+    id_type,
+    write_shard,
+)
 from data_prep.shards.manifest import (
     ShardError,
     ShardRecord,
@@ -26,9 +33,6 @@ from data_prep.shards.manifest import (
     SplitRecord,
     TokenizerRecord,
 )
-
-Tokens = NDArray[np.unsignedinteger]
-IdType = Literal["uint16", "uint32"]
 
 # Read and written at once, about: it bounds memory, not the result.
 TOKENS_PER_GROUP = 1 << 20
@@ -83,27 +87,6 @@ class TokenWriter:
         return TokenStream((TokenFile(self._file, self.tokens + self.documents),), self._dtype)
 
 
-class SequenceFormat(NamedTuple):
-    """The format of sequences: [CLS], S - 2 tokens, [SEP]."""
-
-    sequence_length: int
-    tokenizer: TokenizerRecord
-
-    @property
-    def dtype(self) -> IdType:
-        """Return the smallest type that holds every id."""
-        return id_type(self.tokenizer.vocabulary_size)
-
-    def packed(self, tokens: Tokens) -> Sequences:
-        """Return tokens [n * (S - 2)] as sequences [n, S]."""
-        num_sequences = len(tokens) // (self.sequence_length - 2)
-        sequences = np.empty((num_sequences, self.sequence_length), self.dtype)
-        sequences[:, 0] = self.tokenizer.special_tokens["cls"]
-        sequences[:, 1:-1] = tokens.reshape(num_sequences, -1)
-        sequences[:, -1] = self.tokenizer.special_tokens["sep"]
-        return sequences
-
-
 class ShardTask(NamedTuple):
     """One file of sequences to write."""
 
@@ -115,13 +98,7 @@ class ShardTask(NamedTuple):
 
     def write(self) -> ShardRecord:
         """Write the file."""
-        return write_shard(
-            self.file,
-            self._sequences(),
-            shape=(self.num_sequences, self.format.sequence_length),
-            dtype=self.format.dtype,
-            tokenizer_sha256=self.format.tokenizer.sha256,
-        )
+        return write_shard(self.file, self._sequences(), self.num_sequences, self.format)
 
     def _sequences(self) -> Iterator[Sequences]:
         length = self.format.sequence_length - 2
@@ -205,8 +182,3 @@ def documents_of(pieces: Iterable[Tokens], sep_id: int) -> Iterator[Tokens]:
         unfinished.append(piece[first:])
     if any(map(len, unfinished)):
         yield np.concatenate(unfinished)
-
-
-def id_type(vocabulary_size: int) -> IdType:
-    """Return the smallest type that holds every id."""
-    return "uint16" if vocabulary_size <= 1 << 16 else "uint32"

@@ -17,7 +17,7 @@ KIND_OF_SUFFIX = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
-_EXTRACTED_NAME, _BEGINNING_OF_ARTICLE = re.compile(r"wiki_\d+"), b"<doc "
+_EXTRACTED_NAME, BEGINNING_OF_ARTICLE = re.compile(r"wiki_\d+"), b"<doc "
 # Also in the names of parts of a dump of Wikipedia: "articles1.xml-p1p41242.bz2".
 _NO_TEXT = re.compile(
     r"\.(pdf|docx|odt|epub|rtf|html?|xml|zip|tar|tgz|h5|hdf5)\b", flags=re.IGNORECASE
@@ -67,14 +67,8 @@ def kind_of(file: Path) -> str | None:
     """Return the kind of a file by its name, of WikiExtractor's by its beginning."""
     stem = file.stem if file.suffix in COMPRESSIONS else file.name
     if _EXTRACTED_NAME.fullmatch(stem):
-        return "jsonl" if _beginning_of(file).startswith(b"{") else "wikiextractor"
+        return "jsonl" if beginning_of(file).startswith(b"{") else "wikiextractor"
     return KIND_OF_SUFFIX.get(Path(stem).suffix.lower())
-
-
-def kind_of_text(files: tuple[Path, ...]) -> str:
-    """Return the kind of files that seem to be text: files of WikiExtractor can have any name."""
-    is_extracted = _beginning_of(files[0]).startswith(_BEGINNING_OF_ARTICLE)
-    return "wikiextractor" if is_extracted else "text"
 
 
 def refuse_name(file: Path) -> None:
@@ -91,10 +85,11 @@ def refuse_name(file: Path) -> None:
         )
 
 
-def _beginning_of(file: Path) -> bytes:
+def beginning_of(file: Path) -> bytes:
+    """Return the first bytes of a file, as many as `BEGINNING_OF_ARTICLE` has."""
     try:
         with opened(file) as (content, _):
-            beginning: bytes = content.read1(len(_BEGINNING_OF_ARTICLE))
+            beginning: bytes = content.read1(len(BEGINNING_OF_ARTICLE))
             return beginning
     except DamagedFile:
         return b""  # reading it will report the damage

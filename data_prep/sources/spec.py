@@ -13,11 +13,12 @@ from pydantic import TypeAdapter, ValidationError
 from data_prep.files.quoting import plain
 from data_prep.settings import PYTHON_DOCS, DamagedFiles
 from data_prep.sources.places import (
+    BEGINNING_OF_ARTICLE,
     KIND_OF_SUFFIX,
+    beginning_of,
     files_below,
     is_path,
     kind_of,
-    kind_of_text,
     refuse_name,
 )
 from data_prep.sources.python_docs import PythonDocs
@@ -61,7 +62,8 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
             for file in files:
                 with suppress(DamagedFile), opened_text(file):
                     pass  # what is no text is refused before anything is read
-        kind = kind_of_text(files) if kind is None and found == "text" else found
+        is_extracted = beginning_of(files[0]).startswith(BEGINNING_OF_ARTICLE)  # of any name
+        kind = "wikiextractor" if kind is None and found == "text" and is_extracted else found
         own |= {"files": files, "damaged_files": damaged_files, "left_out": left_out}
     known = [field.name for field in fields(KINDS[kind]) if field.name not in own]
     for key in keys:

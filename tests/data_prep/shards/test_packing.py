@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from data_prep.shards import packing
-from data_prep.shards.manifest import ShardError, TokenizerRecord
+from data_prep.shards.format import SequenceFormat
+from data_prep.shards.manifest import TokenizerRecord
 from data_prep.shards.packing import (
-    SequenceFormat,
     TokenStream,
     TokenWriter,
     documents_of,
-    id_type,
     write_split,
 )
 
@@ -74,14 +73,3 @@ def test_documents_are_found_again_however_the_stream_is_cut(documents, tmp_path
     pieces = [whole[first : first + size] for first in range(0, len(whole), size)]
     found = [document.tolist() for document in documents_of(pieces, SEP)]
     assert found == [document.tolist() for document in in_order]
-
-
-def test_too_few_tokens_are_refused(tmp_path):
-    stream, _ = stream_of([np.array([5, 6]), np.array([7])], tmp_path)
-    for each in (stream, TokenStream((), "uint16")):
-        with pytest.raises(ShardError, match="the train split has 1 tokens in 50 documents, too"):
-            write_split(tmp_path, "train", each, FORMAT, longest=9, counts=COUNTS)
-
-
-def test_ids_are_stored_in_the_smallest_type_that_holds_them():
-    assert [id_type(size) for size in (200, 65536, 65537)] == ["uint16", "uint16", "uint32"]

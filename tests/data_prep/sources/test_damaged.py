@@ -123,16 +123,6 @@ def test_the_title_that_wikiextractor_repeats_is_left_out(tmp_path):
     assert read(tmp_path) == [["Words."]], "known by its beginning, whatever its name"
 
 
-def test_long_articles_come_in_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "LONGEST_DOCUMENT", 60)
-    file, words = tmp_path / "wiki_00", [f"word{n}" for n in range(100)]
-    file.write_text('<doc id="1" url="u" title="T">\nT\n\n' + "\n".join(words) + "\n</doc>\n")
-    source = open_source(str(file))
-    raw = list(source.read())
-    assert [document.cut for document in raw] == [True] * (len(raw) - 1) + [False]
-    assert [p for document in raw for p in source.paragraphs(document)] == words
-
-
 def test_any_string_type_of_parquet_is_read_and_what_is_not_utf8_is_skipped(tmp_path):
     file = tmp_path / "a.parquet"
     for column in (

@@ -1,7 +1,7 @@
 import unicodedata
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.text.cleaning import clean
@@ -24,6 +24,7 @@ def test_clean_text_is_left_as_it_is():
     assert cleaned(*text) == (text, {})
 
 
+@settings(max_examples=30)
 @given(st.text())
 def test_what_comes_out_is_one_line_in_the_normal_form_without_controls(text):
     for paragraph in cleaned(" ".join(text.split()))[0]:
