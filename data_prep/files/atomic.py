@@ -40,7 +40,7 @@ def write_through(place: Path) -> None:
 def remove_strays(folder: Path) -> None:
     """Remove what processes that are gone were writing; the caller holds the lock of the folder."""
     for file in folder.rglob("*.partial-*"):
-        if not Path("/proc", file.name.rpartition("-")[2]).exists():
+        if file.is_file() and not Path("/proc", file.name.rpartition("-")[2]).exists():
             file.unlink(missing_ok=True)
 
 

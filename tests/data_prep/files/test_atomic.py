@@ -80,6 +80,7 @@ def test_what_a_killed_process_was_writing_is_removed_and_no_more(tmp_path):
     (tmp_path / "below").mkdir()
     for name in ("a.json", f"a.json.partial-{os.getpid()}", f"below/a.json.partial-{gone.pid}"):
         (tmp_path / name).touch()
+    (tmp_path / ".partial-12345678").mkdir()  # a report that is written beside it
     remove_strays(tmp_path)
     kept = {file.name for file in tmp_path.rglob("*.json*")}
     assert kept == {"a.json", f"a.json.partial-{os.getpid()}"}
