@@ -129,7 +129,7 @@ def start_command(words, file):
     return Started([process], [file])
 
 
-def run_module(module, words=(), ranks=1, *, seconds=LIMIT_SECONDS, **how):
+def run_module(module, words=(), ranks=1, **how):
     """Return exit status, stdout and stderr; of several ranks, the worst, and all one by one.
 
     As under torchrun, a rank that fails ends the others. `how` as of `start_module`.
@@ -137,10 +137,10 @@ def run_module(module, words=(), ranks=1, *, seconds=LIMIT_SECONDS, **how):
     with tempfile.TemporaryDirectory() as place:
         files = [(Path(place, f"output{n}"), Path(place, f"errors{n}")) for n in range(ranks)]
         started = start_module(module, words, ranks, files=files, **how)
-        started.wait_until(lambda: any(started.statuses()), seconds)
+        started.wait_until(lambda: any(started.statuses()))
         status = max(abs(one or 0) for one in started.statuses())
         if started.kill() and not status:
-            raise TimeoutError(f"{module} {words} takes longer than {seconds} s")
+            raise TimeoutError(f"{module} {words} takes longer than {LIMIT_SECONDS} s")
         output, errors = ("".join(map(Path.read_text, kind)) for kind in zip(*files, strict=True))
         return status, output, errors
 

@@ -1,16 +1,18 @@
 """docs/SPEED.md is true: what it refuses is refused, and of the rest a choice is tried out."""
 
 import itertools
+import json
 
 import pytest
 
 from pretrain.config.ds_config import DS_CONFIGS, read_ds_config
 from pretrain.distributed.ranks import start_ranks
+from tests.forked_command import run_module
 
 from .support_matrix import trial
-from .support_matrix.__main__ import complaint_of, main
 from .support_matrix.cells import OBJECTIVES, PRECISIONS, STAGES, Cell, chosen_cells, supported
 from .support_matrix.table import DOCUMENT, block, support_table
+from .support_matrix.trial import complaint_of
 
 # A block rests now and then, at stage 3. What bf16 shows, fp32 shows all the more.
 RESTING = Cell(3, "bf16", True, False, 2, False, OBJECTIVES[0], 1)
@@ -26,15 +28,21 @@ def test_the_document_says_what_the_code_refuses():
     assert block(DOCUMENT.read_text()) == support_table()
 
 
-@pytest.mark.slow("minutes: every two values of two settings, on one and two ranks")
+@pytest.mark.slow("minutes: every two values of two settings")
 @pytest.mark.ranks
-def test_every_two_values_of_two_settings_work_together(capsys):
-    assert main(["--quick"]) == 0, capsys.readouterr().out[-6000:]
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_every_two_values_of_two_settings_work_together(tmp_path, ranks):
+    output = tmp_path / "found.jsonl"
+    status, _, errors = run_module("tests.support_matrix.trial", [output], ranks)
+    assert status == 0, errors[-3000:]
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(found) == len(chosen_cells(ranks))
+    assert [line for line in found if line[1]] == []
 
 
-def test_the_quick_choice_contains_every_two_values_that_can_meet():
+def test_the_choice_contains_every_two_values_that_can_meet():
     cells = [cell for cell in supported(1) + supported(2) if not cell.compiles]
-    chosen = chosen_cells(1, quick=True) + chosen_cells(2, quick=True)
+    chosen = chosen_cells(1) + chosen_cells(2)
     assert len(chosen) < len(cells) / 8
     for one, other in itertools.combinations(range(len(RESTING)), 2):
         possible = {(cell[one], cell[other]) for cell in cells}

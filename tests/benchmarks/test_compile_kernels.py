@@ -59,35 +59,6 @@ def test_no_kernel_spills_on_the_gpus_that_are_named(tmp_path, limits_kib, head_
         assert row["shared_memory_bytes"] <= limits_kib[row["architecture"]] * 1024
 
 
-@pytest.mark.parametrize(
-    ("architecture", "limit"), [(80, 163), (86, 99), (89, 99), (90, 227), (100, 227), (120, 99)]
-)
-def test_every_architecture_has_its_own_shared_memory(architecture, limit):
-    fitting = {
-        "architecture": architecture,
-        "spilled_bytes": 0,
-        "shared_memory_bytes": limit * 1024,
-        "dtype": "bf16",
-        "tensor_core_instructions": 1,
-    }
-    assert compile_kernels.faults(fitting) == []
-    larger = {**fitting, "shared_memory_bytes": limit * 1024 + 1}
-    assert compile_kernels.faults(larger) == ["too much shared memory"]
-
-
-@pytest.mark.parametrize(
-    ("line", "is_tensor_core"),
-    [
-        ("/*0d20*/  HMMA.16816.F32.BF16 R4, R8, R12, R4 ;", True),  # sm_80 to 89, and 120
-        ("/*1e60*/  HGMMA.64x64x16.F32.BF16 R24, gdesc[UR8], R24 ;", True),  # sm_90
-        ("/*1a40*/  UTCHMMA gdesc[UR6], gdesc[UR8], tmem[UR4], tmem[UR10] ;", True),  # sm_100
-        ("/*0110*/  FFMA R5, R6, R7, R5 ;", False),
-    ],
-)
-def test_the_instructions_of_tensor_cores_are_recognised(line, is_tensor_core):
-    assert bool(compile_kernels.TENSOR_CORE.search(line)) == is_tensor_core
-
-
 @pytest.mark.slow("compiles for a GPU")
 def test_a_kernel_that_spills_is_a_failure(tmp_path):
     choice = ("--architectures", 80, "--dtypes", "bf16", "--head-widths", 64, "--cases", "whole")

@@ -172,12 +172,6 @@ def test_the_container_gets_every_file_that_it_copies_and_nothing_else():
     assert {line[1:] for line in ignored if line.startswith("!")} == sources
 
 
-def test_the_hostfile_is_one_that_deepspeed_reads():
-    from deepspeed.launcher.runner import fetch_hostfile
-
-    assert fetch_hostfile(str(EXAMPLES / "hostfile")) == {"worker-1": 8, "worker-2": 8}
-
-
 def test_the_layer_drop_example_learns_from_an_old_configuration(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("layer drop skips blocks. " * 100)

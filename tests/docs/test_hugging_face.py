@@ -51,7 +51,7 @@ def test_every_block_of_the_page_is_tried():
 
 
 @pytest.fixture
-def train_example(monkeypatch, capsys):
+def train_example(folder, monkeypatch, capsys):
     """Return a function that runs an example on small files, and returns what it printed."""
     pytest.importorskip(
         "accelerate", reason="accelerate is not installed: pip install -e '.[clients]'"

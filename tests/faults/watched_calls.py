@@ -1,8 +1,8 @@
 """The calls that change a folder, whatever they are made by.
 
-Python's audit events for opening, renaming, removing and creating, fsync, and the moment after a
-file was opened, in which it is empty. A kill at each of them in turn leaves every state that the
-disk can be left in, except for half-written content, which random kills leave.
+Python's audit events for opening, renaming, removing and creating, and the moment after a file was
+opened, in which it is empty. A kill at each of them in turn leaves every state that the disk can be
+left in, except for half-written content, which random kills leave.
 """
 
 import builtins
@@ -57,7 +57,7 @@ def watch(folder, event):
         elif kind == "open" and _writes(*arguments[1:]):
             happens(_path(arguments[0], -1))
 
-    true_open, true_fsync = io.open, os.fsync
+    true_open = io.open
 
     def watched_open(file, mode="r", *arguments, **options):
         opened = true_open(file, mode, *arguments, **options)
@@ -65,14 +65,8 @@ def watch(folder, event):
             happens(_path(file, -1))
         return opened
 
-    def watched_fsync(file):
-        number = file if isinstance(file, int) else file.fileno()
-        happens(os.readlink(f"/proc/self/fd/{number}"))
-        true_fsync(file)
-
     sys.addaudithook(audited)
     io.open = builtins.open = watched_open
-    os.fsync = watched_fsync
 
 
 def _writes(mode, flags):

@@ -1,1 +1,1 @@
-"""What can be combined, tried out: `python -m tests.support_matrix` writes docs/SPEED.md."""
+"""What can be combined, tried out; `python -m tests.support_matrix.table` writes docs/SPEED.md."""

@@ -110,16 +110,10 @@ def supported(ranks):
     ]
 
 
-def chosen_cells(ranks, *, quick):
-    """Return which of the supported combinations are tried: compiling takes long."""
-    if quick:
-        both = [cell for count in (1, 2) for cell in supported(count) if not cell.compiles]
-        return [cell for cell in covering(both) if cell.ranks == ranks]
-    plain, compiled = (
-        [cell for cell in supported(ranks) if cell.compiles == compiles]
-        for compiles in (False, True)
-    )
-    return plain + covering(compiled)
+def chosen_cells(ranks):
+    """Return which of the combinations are tried on so many ranks: compiling takes long."""
+    both = [cell for count in (1, 2) for cell in supported(count) if not cell.compiles]
+    return [cell for cell in covering(both) if cell.ranks == ranks]
 
 
 def covering(cells):

@@ -5,12 +5,12 @@ from pathlib import Path
 from .cells import PRECISIONS, STAGES, all_cells, refusal
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "SPEED.md"
-BEGIN = "<!-- refusals begin: written by python -m tests.support_matrix -->"
+BEGIN = "<!-- refusals begin: written by python -m tests.support_matrix.table -->"
 END = "<!-- refusals end -->"
 
 
-def support_table(failed=()):
-    """Return what the code refuses as a table, with the cells that were found not to work.
+def support_table():
+    """Return what the code refuses as a table.
 
     A stage with compiled blocks has a row of its own where something else is refused.
 
@@ -30,9 +30,7 @@ def support_table(failed=()):
                 }
                 if reason and reason not in notes:
                     notes.append(reason)
-                is_broken = wanted in {(it.stage, it.precision, it.compiles) for it in failed}
-                entry = f"refused ({notes.index(reason) + 1})" if reason else "works"
-                entries.append("**fails**" if is_broken else entry)
+                entries.append(f"refused ({notes.index(reason) + 1})" if reason else "works")
             if not compiles or entries != rows[str(stage)]:
                 rows[f"{stage}, compiled blocks" if compiles else str(stage)] = entries
     lines = [f"| ZeRO stage | {' | '.join(PRECISIONS)} |", "|---" * 6 + "|"]
@@ -46,7 +44,6 @@ def block(text):
     return text.partition(BEGIN)[2].partition(END)[0].strip()
 
 
-def rewrite(content):
-    """Put new content between the marks of the document."""
+if __name__ == "__main__":
     before, _, rest = DOCUMENT.read_text().partition(BEGIN)
-    DOCUMENT.write_text(f"{before}{BEGIN}\n{content}\n{END}{rest.partition(END)[2]}")
+    DOCUMENT.write_text(f"{before}{BEGIN}\n{support_table()}\n{END}{rest.partition(END)[2]}")
