@@ -44,7 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="column of the text, or columns of the pair; default: those of training",
     )
     parser.add_argument("--to", type=Path, metavar="FILE", help="a .csv file; default: stdout")
-    parser.add_argument("--replace", action="store_true", help="replace the file of --to")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -67,8 +66,8 @@ def main(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"--to {to}: predictions are CSV; name a .csv file")
     if to is not None and not to.parent.is_dir():
         raise ConfigError(f"{to.parent} is no folder; make it, or choose another --to")
-    if to is not None and to.exists() and not arguments.replace:
-        raise ConfigError(f"{to} exists; choose another --to, or give --replace")
+    if to is not None and to.exists():
+        raise ConfigError(f"{to} exists; choose another --to, or remove it")
     kept = read_model(kept_folder(arguments.model))
     texts, labels = _texts(arguments, kept.record), kept.record.labels
     refuse_unusable_gpus()

@@ -30,7 +30,7 @@ from pretrain.analysis.panels import (
     rows_of_panels,
     whole_ticks,
 )
-from pretrain.analysis.subjects import Subject, measured_at_steps, num_predictions, states_of
+from pretrain.analysis.subjects import Subject, measured_at_steps, states_of
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.objectives.objective import Objective
 from pretrain.reports.html import line_style
@@ -104,7 +104,7 @@ def measure_gradients(model: Objective, batches: Sequence[MaskedBatch]) -> Gradi
     """
     model.zero_grad(set_to_none=True)
     blocks = model.encoder.blocks
-    predictions = num_predictions(batches)
+    predictions = sum(batch.num_predictions() for batch in batches)
     # dE/dx_l squared, times dE/dx_L, and the square of their difference.
     products = torch.zeros(3, len(blocks) + 1, dtype=torch.float64)
     for batch in batches:

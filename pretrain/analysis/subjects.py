@@ -135,11 +135,6 @@ def measured_at_steps(
     return found
 
 
-def num_predictions(batches: Sequence[MaskedBatch]) -> int:
-    """Return the number of predicted tokens of all batches."""
-    return sum(batch.num_predictions() for batch in batches)
-
-
 @contextlib.contextmanager
 def inputs_of(modules: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
     """Collect the first input of each module, in the order in which they run."""

@@ -24,7 +24,6 @@ def main(arguments: argparse.Namespace) -> None:
     """Export a run; print the folder and the largest difference to the trainer."""
     # Imported late: torch takes seconds.
     from pretrain.convert.exports.export import export, run_of
-    from pretrain.convert.exports.model_card import CARD_FILE
     from pretrain.convert.pretrained import load_pretrained
     from pretrain.convert.stock_models import stock_model
 
@@ -39,5 +38,3 @@ def main(arguments: argparse.Namespace) -> None:
         f"largest difference to the trainer: {check.largest_difference:.2g} in "
         f"{check.num_logits:,} logits"
     )
-    if pretrained.text_encoder.record.moses is not None:
-        print(f"note: the tokenizer expects text after Moses; see {target / CARD_FILE}")

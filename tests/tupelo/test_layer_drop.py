@@ -303,7 +303,7 @@ def shrinking_step():
 
 
 MISTAKES = {
-    "schedule='progressive' needs total_steps, or gamma": lambda: tupelo.LayerDrop(build()),
+    "schedule='progressive' needs total_steps, or a gamma": lambda: tupelo.LayerDrop(build()),
     "LayerDrop: theta_bar=1.5: .* less than or equal to 1": lambda: tupelo.LayerDrop(
         build(), total_steps=5, theta_bar=1.5
     ),

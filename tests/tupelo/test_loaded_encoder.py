@@ -27,28 +27,17 @@ def theirs(export):
         return batch, model(**batch).last_hidden_state
 
 
-def test_rows_are_those_of_transformers(encoder, theirs):
-    batch, (rows, _) = encoder.encode(TEXTS), theirs
+def test_rows_states_and_vectors_are_those_of_transformers(encoder, theirs):
+    batch, (rows, states) = encoder.encode(TEXTS), theirs
+    mask = rows["attention_mask"]
     assert torch.equal(batch.ids, rows["input_ids"])
-    assert torch.equal(batch.mask, rows["attention_mask"].bool())
-    assert torch.equal(batch.lengths, rows["attention_mask"].sum(1))
-
-
-def test_states_are_those_of_transformers_and_zero_at_padding(encoder, theirs):
-    rows, expected = theirs
-    expected = expected * rows["attention_mask"][..., None]
+    assert torch.equal(batch.mask, mask.bool()) and torch.equal(batch.lengths, mask.sum(1))
+    expected = states * mask[..., None]
     assert expected.std() > 0.5  # there is something to compare
     # fp32 through two blocks
     found = encoder.hidden_states(TEXTS, batch_size=3)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_vectors_are_means_over_tokens_or_the_state_of_cls(encoder, theirs):
-    rows, states = theirs
-    means = [
-        row[: int(mask.sum())].mean(0)
-        for row, mask in zip(states, rows["attention_mask"], strict=True)
-    ]
+    means = [row[: int(one.sum())].mean(0) for row, one in zip(states, mask, strict=True)]
     torch.testing.assert_close(encoder.embed(TEXTS), torch.stack(means), rtol=1e-4, atol=1e-5)
     found = encoder.embed(TEXTS, pooling="cls")
     torch.testing.assert_close(found, states[:, 0], rtol=1e-4, atol=1e-5)

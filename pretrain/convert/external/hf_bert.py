@@ -12,7 +12,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from data_prep.files.hub import connect_to_hub
-from data_prep.files.quoting import quoted
 from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
@@ -20,25 +19,11 @@ from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import ModelSettings, explain
 from pretrain.convert.exports.hf_format import BERT_FIELDS, CONFIG_FILE
 from pretrain.convert.model import Pretrained
-from pretrain.convert.stock_models import (
-    ELECTRA,
-    STOCK_MODELS,
-    check_understood,
-    from_stock,
-)
+from pretrain.convert.stock_models import STOCK_MODELS, check_understood, from_stock
 from pretrain.convert.text_encoder import text_encoder_of
 from pretrain.convert.weights import STORED_WEIGHTS, stored_weights, weight_files
 
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-
-SMALL_EMBEDDINGS = 128  # transformers' embedding_size where a configuration names none
-# The defaults of transformers for entries that the configuration lacks.
-DEFAULTS = {
-    "layer_norm_epsilon": 1e-12,
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "initializer_range": 0.02,
-}
 
 
 def is_hugging_face_folder(folder: Path) -> bool:
@@ -70,14 +55,8 @@ def read_transformers_model(place: str) -> Pretrained:
     kinds = STOCK_MODELS.items()
     objective = next(name for name, one in kinds if one.model_type == config["model_type"])
     kind = STOCK_MODELS[objective]
-    embedded, width = config.get("embedding_size", SMALL_EMBEDDINGS), config.get("hidden_size")
-    if kind is ELECTRA and embedded != width:
-        raise ConfigError(
-            f"{file} has embedding_size={quoted(embedded)} and hidden_size={quoted(width)}: "
-            "embeddings that are projected, as ELECTRA-Small's, are not supported; give a "
-            "discriminator of Base or Large"
-        )
-    given = {ours: config.get(name, DEFAULTS.get(ours)) for ours, name in BERT_FIELDS.items()}
+    # Of entries that it lacks, the defaults here are those of transformers.
+    given = {ours: config[name] for ours, name in BERT_FIELDS.items() if name in config}
     try:
         model = ModelSettings(positions="bert-a", norm="post", **given)
     except ValidationError as error:

@@ -60,8 +60,6 @@ def import_model(place: str, target: Path) -> None:
     with complete_or_absent(target) as partial:
         write_pretrained(partial, pretrained)
         save_text(partial / RECIPE_FILE, recipe_from(pretrained, target.absolute()))
-    if pretrained.text_encoder.record.moses is not None:
-        lines.append("training here applies Moses to texts; with transformers, apply it yourself")
     again = ("train", target / RECIPE_FILE, "--corpus", "YOUR_TEXT", "--steps", "10000")
     print("\n".join([*lines, "Train it further:", f"  {shell_command(*again)}"]))
 

@@ -107,22 +107,20 @@ def test_texts_come_from_stdin_in_lines(numbers, tmp_path, capsys, monkeypatch):
     assert predicted(capsys, numbers.folder, file, "--text", "y", "x").out == lines
 
 
-def test_a_file_is_replaced_only_on_request_and_whole(classes, tmp_path, capsys, monkeypatch):
+def test_no_file_is_replaced_and_none_is_written_in_part(classes, tmp_path, capsys, monkeypatch):
     file, to = write(tmp_path, "txt", ROWS[:3]), tmp_path / "found.csv"
     to.write_text("mine")
-    with pytest.raises(ConfigError, match="found.csv exists; choose another --to, or give --rep"):
+    with pytest.raises(ConfigError, match="found.csv exists; choose another --to, or remove it"):
         predicted(capsys, classes.folder, file, "--to", to)
+    to.unlink()
 
     def fail(self, texts):
         raise RuntimeError("no power")
 
-    with monkeypatch.context() as broken:
-        broken.setattr(Predictor, "outputs", fail)
-        with pytest.raises(RuntimeError):
-            predicted(capsys, classes.folder, file, "--to", to, "--replace")
-    assert to.read_text() == "mine" and len(list(tmp_path.iterdir())) == 2
-    predicted(capsys, classes.folder, file, "--to", to, "--replace")
-    assert to.read_text().startswith("label,")
+    monkeypatch.setattr(Predictor, "outputs", fail)
+    with pytest.raises(RuntimeError):
+        predicted(capsys, classes.folder, file, "--to", to)
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(

@@ -10,7 +10,7 @@ from PIL import Image
 
 from pretrain.__main__ import main
 from pretrain.analysis.catalog import ANALYSES, WEIGHTS
-from pretrain.analysis.subjects import Scope, num_predictions, read_subjects
+from pretrain.analysis.subjects import Scope, read_subjects
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.errors import ConfigError
 
@@ -92,7 +92,8 @@ def test_model_and_rows_have_the_loss_that_the_run_recorded(runs):
     assert subject.steps == (recorded["step"],)
     model, batches = subject.model(recorded["step"]), subject.batches()
     losses = [float(model(*batch)) * batch.num_predictions() for batch in batches]
-    assert sum(losses) / num_predictions(batches) == pytest.approx(recorded["loss"], rel=1e-5)
+    predictions = sum(batch.num_predictions() for batch in batches)
+    assert sum(losses) / predictions == pytest.approx(recorded["loss"], rel=1e-5)
 
 
 def test_rows_limit_what_is_read(runs):
@@ -100,7 +101,7 @@ def test_rows_limit_what_is_read(runs):
     for subject in subjects:
         (batch,) = subject.batches()
         assert len(batch.ids_BS) == 6
-        assert num_predictions([batch]) == 6 * 5  # 15 % of 32 tokens, at least
+        assert batch.num_predictions() == 6 * 5  # 15 % of 32 tokens, at least
     ids = [subject.batches()[0].ids_BS for subject in subjects]
     assert torch.equal(*ids)
 

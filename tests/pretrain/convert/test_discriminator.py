@@ -155,7 +155,7 @@ def test_a_discriminator_of_transformers_has_its_logits_here(tmp_path):
         (
             ElectraForPreTraining,
             {"embedding_size": 12},
-            "has embedding_size=12 and hidden_size=24: embeddings that are projected, as ELECTRA-S",
+            "has no place for electra.embeddings_project",
         ),
         (ElectraForMaskedLM, {}, r"no pre-training head \(head.dense.bias"),
     ],

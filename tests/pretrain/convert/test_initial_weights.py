@@ -76,12 +76,6 @@ def load(source, shards, *words):
     return load_initial_weights(model, settings, open_shards(shards)), model
 
 
-def test_every_weight_is_loaded(source, shards):
-    _, model = load(source, shards)
-    expected = load_pretrained(source).weights
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
-
-
 @pytest.mark.parametrize("positions", ["tupe-r", "shaw"])
 def test_positions_can_be_new_and_of_another_encoding(source, shards, positions):
     words = ("--initial_positions", "new", "--model.positions", positions)

@@ -78,26 +78,16 @@ def rows():
     return torch.randint(ROWS, (3, 17), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("kind", [BertForMaskedLM, BertForPreTraining])
-def test_logits_are_those_of_transformers(tmp_path, kind):
-    model = save(tmp_path, kind)
-    pretrained = load_pretrained(tmp_path)
-    assert (pretrained.model.positions, pretrained.model.norm) == ("bert-a", "post")
-    assert (pretrained.name, pretrained.step) == (tmp_path.name, None)
-    assert pretrained.sequence_length == 20
-    assert_same_logits(pretrained, model)
+def as_it_is(folder, model):
+    """Leave what transformers has saved."""
 
 
-def test_pickled_weights_are_read_like_safetensors(tmp_path):
-    model = save(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    assert_same_logits(load_pretrained(tmp_path), model)
+def pickled(folder, model):
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
 
 
-def test_names_of_2018_are_understood(tmp_path):
-    model = save(tmp_path)
-
+def named_as_in_2018(folder, model):
     def old(weights):
         renamed = {}
         for name, tensor in weights.items():
@@ -106,8 +96,19 @@ def test_names_of_2018_are_understood(tmp_path):
         renamed["bert.embeddings.position_ids"] = torch.arange(20)[None]
         return renamed
 
-    rewrite(tmp_path, old)
-    assert_same_logits(load_pretrained(tmp_path), model)
+    rewrite(folder, old)
+
+
+@pytest.mark.parametrize("kind", [BertForMaskedLM, BertForPreTraining])
+@pytest.mark.parametrize("store", [as_it_is, pickled, named_as_in_2018])
+def test_logits_are_those_of_transformers(tmp_path, kind, store):
+    model = save(tmp_path, kind)
+    store(tmp_path, model)
+    pretrained = load_pretrained(tmp_path)
+    assert (pretrained.model.positions, pretrained.model.norm) == ("bert-a", "post")
+    assert (pretrained.name, pretrained.step) == (tmp_path.name, None)
+    assert pretrained.sequence_length == 20
+    assert_same_logits(pretrained, model)
 
 
 @pytest.mark.parametrize(
