@@ -12,11 +12,11 @@ from data_prep.files.quoting import quoted
 from data_prep.removed import without_removed
 from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_lines, read_json_object
+from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import read_settings
 from pretrain.config.recipe_files import toml_in
 from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, with_default_gamma
-from pretrain.reports.compare.run_files import has_ended
+from pretrain.reports.compare.run_files import Launched, has_ended, read_checked_lines
 from pretrain.reports.words import listed
 from pretrain.sweeps.budget import lengths, read_budget, shortened
 from pretrain.sweeps.folder import REPORT, TRIALS
@@ -89,8 +89,9 @@ class SweepRun:
     @property
     def ranks(self) -> int | None:
         """Return the processes of its last launch, which a resume needs; None: there is none."""
-        file = self.folder / "launches.jsonl"
-        launches = [] if self.is_finished or not self.has_begun else read_json_lines(file)
+        if self.is_finished or not self.has_begun:
+            return None
+        launches = read_checked_lines(self.folder / "launches.jsonl", Launched)
         return launches[-1]["world_size"] if launches else None
 
     def refuse_other_settings(self) -> None:

@@ -89,11 +89,6 @@ class Comparison:
         end = self.target if loss is None else loss
         return any(is_below_from_the_start(run, end) for run in arm.runs)
 
-    def speed_up(self, arm: Arm, axis: str) -> float | None:
-        """Return how many times less of `axis` the arm needed than the baseline."""
-        share = self.share(Pair(arm, self.arms[0]), axis)
-        return None if share is None else 1 / share
-
     def share(self, pair: Pair, axis: str) -> float | None:
         """Return what an arm needed of `axis`, as a share of what the other one did: the median.
 

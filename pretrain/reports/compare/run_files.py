@@ -61,7 +61,13 @@ class Metrics(_Totals):
     time_shares: dict[Word, Annotated[float, Field(ge=-1e30, le=1e30)]] = {}
 
 
-class Launch(_Line):
+class Launched(_Line):
+    """What a resume needs of a line of launches.jsonl."""
+
+    world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
+
+
+class Launch(Launched):
     """A line of launches.jsonl; fields with a default are missing in older versions."""
 
     at: Word
@@ -71,7 +77,6 @@ class Launch(_Line):
     held_out: Word
     training_data: Word
     versions: dict[Word, Word]
-    world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
     frequency_entropy: Amount | None = None
     changed_settings: dict[Word, Annotated[list[Any], Field(min_length=2, max_length=2)]] = {}
     uncommitted: str = ""

@@ -129,9 +129,8 @@ def test_the_automatic_target_is_where_the_baseline_ends(baseline, tmp_path):
     comparison = compare(runs(baseline, fast))
     assert comparison.target == 4.0
     assert comparison.reached(comparison.arms[1], "step") == 15
-    assert comparison.speed_up(comparison.arms[1], "step") == pytest.approx(40 / 15)
-    assert comparison.speed_up(comparison.arms[1], "training_seconds") == pytest.approx(80 / 15)
-    assert comparison.speed_up(comparison.arms[0], "tokens") == 1
+    assert comparison.share(comparison.pairs[0], "step") == pytest.approx(15 / 40)
+    assert comparison.share(comparison.pairs[0], "training_seconds") == pytest.approx(15 / 80)
 
 
 def test_runs_that_differ_in_the_seed_form_one_arm_with_median_and_spread(baseline, tmp_path):

@@ -82,7 +82,6 @@ def test_arms_of_equal_seeds_are_compared_seed_by_seed(tmp_path):
     share = comparison.paired_share(pair, "step")
     assert [share.low, share.median, share.high] == pytest.approx(ratios)
     assert comparison.share(pair, "step") == share.median
-    assert comparison.speed_up(pair.arm, "step") == pytest.approx(1 / ratios[1])
     row = row_of(result_table(comparison), "new")
     assert row["difference"] == "-0.200\n-0.400 to -0.100\nnot significant"  # of three seeds
     steps = f"{comparison.reached(pair.arm, 'step'):.0f}"
@@ -124,7 +123,7 @@ def test_a_seed_that_never_got_there_counts_as_later_than_all(tmp_path):
     assert steps.endswith("\n108%\n108% or less")
     # The other one never did with half of the seeds: no mean with what is not known.
     (pair,) = (half := paired(tmp_path / "half", (4.0, 4.0), (4.0, 5.0))).pairs
-    assert half.share(pair, "step") is None and half.speed_up(pair.arm, "step") is None
+    assert half.share(pair, "step") is None
     assert "%" not in row_of(result_table(half), "new")["steps to target"]
     # Of the same seed both never did: any ratio is possible.
     (pair,) = (comparison := paired(tmp_path / "both", (3.0, 5.0), (4.0, 5.0))).pairs
@@ -133,7 +132,6 @@ def test_a_seed_that_never_got_there_counts_as_later_than_all(tmp_path):
     # Most runs of the baseline never did: no share of what they needed is known.
     (pair,) = (comparison := paired(tmp_path / "base", (3.0, 3.0), (5.0, 5.0))).pairs
     assert comparison.share(pair, "step") is None
-    assert comparison.speed_up(pair.arm, "step") is None
 
 
 def test_a_seed_of_both_that_diverged_leaves_the_difference_open(tmp_path):

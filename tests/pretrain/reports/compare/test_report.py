@@ -79,7 +79,7 @@ def test_the_numbers_of_a_report_are_those_of_the_comparison(tmp_path):
     assert ends == pytest.approx([-0.4, -0.2, 0.5])
     for axis in ("step", "tokens", "flops", "training_seconds"):
         assert first[f"{axis}_to_target"] == comparison.reached(base, axis)
-        assert second[f"{axis}_share"] == pytest.approx(1 / comparison.speed_up(new, axis))
+        assert second[f"{axis}_share"] == pytest.approx(comparison.share(comparison.pairs[0], axis))
     report_of(comparison).write(tmp_path, method="")
     lines = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
     assert [float(line["flops_to_target"]) for line in lines] == [

@@ -56,8 +56,8 @@ def test_time_that_cannot_be_compared_is_no_axis_and_the_first_note_says_why(
     comparison = compare(runs(baseline, other))
     assert comparison.notes[0].startswith("seconds not comparable: ")
     assert list(comparison.axes) == ["step", "tokens", "flops"]
-    assert comparison.speed_up(comparison.arms[1], "training_seconds") is None
-    assert comparison.speed_up(comparison.arms[1], "step") == 1
+    assert comparison.share(comparison.pairs[0], "training_seconds") is None
+    assert comparison.share(comparison.pairs[0], "step") == 1
     shown = report_of(comparison).as_text(80).partition("note: ")[0]
     assert "time to" not in shown and not re.search(r"\d (s|min)\b", shown)
 
