@@ -45,7 +45,7 @@ class TrialResult(BaseModel):
 
     model: str  # its name in tables
     source: str  # where the weights came from
-    step: int | None = Field(ge=0)  # of pre-training; None: unknown
+    step: int | None = Field(ge=0, lt=1 << 63)  # of pre-training; None: unknown
     pretrained: bool  # False: the same encoder with new weights
     task: str
     protocol: str

@@ -35,7 +35,7 @@ class ModelRef(BaseModel):
 
     model: str  # its name in tables
     source: str  # its place; that of a run is one of its checkpoints
-    step: int | None = Field(ge=0)  # of pre-training
+    step: int | None = Field(ge=0, lt=1 << 63)  # of pre-training
     pretrained: bool  # False: only its shape and its tokenizer are used
     digest: str  # of the weights; without pre-training, of shape and tokenizer
 

@@ -250,6 +250,10 @@ def test_what_makes_no_table_is_refused(tmp_path):
     write_result(tmp_path / "quick", "CoLA", 0.5, protocol="quick")
     with pytest.raises(ConfigError, match=r"protocol quick.*protocol tupe.*cannot be compared"):
         read_sweep_results([tmp_path])
+    file = next(tmp_path.rglob("result.json"))
+    file.write_text(file.read_text().replace('"step": null', f'"step": {10**400}'))
+    with pytest.raises(ConfigError, match=r"result.json is damaged: step"):
+        read_sweep_results([tmp_path])
     (tmp_path / "grid.json").write_text('{"tasks": 3}')
     with pytest.raises(ConfigError, match=r"grid.json is damaged"):
         read_sweep_results([tmp_path])
