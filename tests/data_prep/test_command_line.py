@@ -64,12 +64,10 @@ def test_a_build_has_the_default_settings_but_for_those_that_are_given(asked):
         ("build --to x --workers -1", "argument --workers: -1: not a whole number"),
         ("build --to x --vocabulary-size 9", "no --vocabulary-size; use --model.vocabulary_size"),
         ("build --to x --data.min_letter_ratio 0.1", "no --data.min_letter_ratio; filter the text"),
-        ("biuld", "no command 'biuld'; did you mean build?"),
         (
             "build --to x --lr 1",
             "no --lr; use --learning_rate.peak, or --learning_rates of finetun",
         ),
-        ("build --to x --work 1", "there is no --work; did you mean --workers?"),
         (
             "build --to x --batch-size 1",
             "no --batch-size; use --batch.global_sequences, or --batch",

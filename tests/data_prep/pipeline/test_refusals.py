@@ -72,14 +72,14 @@ def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path, mon
     bad.write_bytes(lines_with(100, bad="Some good words {0}.\nLe café {0}.\n\n"))
     settings = settings_for(tmp_path / "good.txt", bad)
     with pytest.raises(CorpusError, match="bad.txt: .* lines were skipped") as error:
-        build(settings, tmp_path / "s", workers=1, segment_bytes=200)
+        build(settings, tmp_path / "s", workers=1, segment_bytes=350)
     num_lines = int(str(error.value).partition(" of ")[2].partition(" lines")[0].replace(",", ""))
     assert num_lines < 400 / 2
     # What was read of the first source is used when the second one is allowed.
     first = tmp_path / "s.building" / "segments" / "000000.read.json"
     before = first.stat().st_mtime_ns
     with pytest.raises(CorpusError, match="bad.txt"):
-        build(settings, tmp_path / "s", workers=1, segment_bytes=200)
+        build(settings, tmp_path / "s", workers=1, segment_bytes=350)
     assert first.stat().st_mtime_ns == before
 
 

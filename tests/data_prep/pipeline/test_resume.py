@@ -95,18 +95,15 @@ def test_what_a_record_names_has_reached_the_disk_before_it(few, tmp_path, monke
     original, checked = disk.unsynced, []
 
     def unsynced(place):
-        *_, kind, _ = f"..{place.name}".partition(".json")[0].split(".") + [""]
-        if kind in kinds:
-            record = kinds[kind].load(place)
-            checked.extend(place.with_name(name) for name in record.written)
-            return [file for name in record.written for file in original(place.with_name(name))]
-        return original(place)
+        _, kind, *_ = place.name.split(".") + [""]  # NUMBER.KIND.json.partial-PID
+        written = kinds[kind].load(place).written if kind in kinds else ()
+        checked.extend(written)
+        return original(place) + [file for n in written for file in original(place.with_name(n))]
 
     disk.unsynced = unsynced
     build(few, tmp_path / "shards", workers=1, segment_bytes=1000)
-    assert {file.name.partition(".")[2] for file in checked} == {
-        *("text", "counts.npz", "train.ids", "repeated.ids", "valid.ids")
-    }
+    named = {name.partition(".")[2] for name in checked}
+    assert named == {"text", "counts.npz", "train.ids", "repeated.ids", "valid.ids"}
     assert [(place, lost) for place, lost in disk.renamed if lost] == []
     assert disk.renamed[-1][0] == tmp_path / "shards"
 
