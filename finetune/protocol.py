@@ -28,7 +28,7 @@ class Protocol(Section):
     learning_rates: tuple[float, ...] = Field(
         (2e-5, 3e-5, 4e-5, 5e-5), min_length=1, description="peak learning rates; each is tried"
     )
-    seeds: int = Field(5, ge=1, description="number of seeds: 0, 1, ...")
+    seeds: int = Field(5, ge=1, le=1000, description="number of seeds: 0, 1, ...")
     epochs: int = Field(5, ge=1, description="passes over the training examples")
     epochs_of: dict[str, PositiveInt] = Field({}, description="tasks with another number of epochs")
     batch: int = Field(32, ge=1, description="examples per optimizer step")

@@ -175,17 +175,13 @@ def test_a_spec_is_given_alone(written):
         sweep("bert_r", "theta_bar")
 
 
-def test_the_example_of_the_documentation_is_a_sweep(written):
+def test_the_examples_of_the_documentation_and_of_the_help_are_sweeps(written):
     text = (Path(__file__).parents[3] / "docs/RUNNING.md").read_text()
     (example,) = [block for block in text.split("```toml\n")[1:] if "[arms]" in block]
     asked = sweep(written(example.partition("```")[0]), "--corpus", "text.txt")
     assert [arm.name for arm in asked.arms] == ["baseline", "post", "drop-0.5", "drop-0.9"]
     assert asked.spec.tuning.share == 0.5 and len(asked.spec.arms[0].points) == 3
-
-
-def test_the_example_of_the_help_is_a_sweep(written):
-    example = sweep_command.__doc__.partition(".toml file:\n\n")[2]
-    asked = sweep(written(example), "--corpus", "text.txt")
+    asked = sweep(written(sweep_command.__doc__.partition(".toml file:\n\n")[2]))
     assert [arm.name for arm in asked.arms] == ["baseline", "drop-0.5", "drop-0.9"]
 
 

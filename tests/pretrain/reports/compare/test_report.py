@@ -71,7 +71,7 @@ def test_the_numbers_of_a_report_are_those_of_the_comparison(tmp_path):
         *arm(tmp_path, "new", *POST, ends=(3.8, 3.0)),
     ]
     comparison = compare(runs(*folders), "4.5")
-    base, new = comparison.arms
+    base, _ = comparison.arms
     first, second = report_of(comparison).numbers
     assert (first["loss"], first["loss_low"], first["loss_high"]) == (3.7, 3.2, 4.2)
     assert "difference" not in first and second["difference"] == pytest.approx(-0.3)
