@@ -8,15 +8,10 @@ import pytest
 
 from data_prep.settings import BuildSettings
 from tests.forked_command import environment as variables
-from tests.forked_command import launcher, run_module
+from tests.forked_command import run_module
 from tests.same_numbers.comparison import CLOCK
 
 ROOT = Path(__file__).parents[2]
-
-
-def two_ranks(kind, module="pretrain"):
-    """Return the words that start two ranks: `kind` is "torchrun" or "deepspeed"."""
-    return launcher(kind, 2, module)
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +42,7 @@ def shards(tmp_path_factory):
 
 
 class Command:
-    """Runs `python -m pretrain` (or a launcher) in the checkout, as a user would."""
+    """Runs `python -m pretrain` in the checkout, as a user would."""
 
     def __init__(self, shards):
         self.shards = shards
@@ -58,32 +53,20 @@ class Command:
             *("--engine.ds_config", "zero1_fp32", *map(str, words)),
         ]
 
-    def start(
-        self,
-        words,
-        launcher=(sys.executable, "-m", "pretrain"),
-        *,
-        start_new_session=False,
-        **environment,
-    ):
-        environment |= variables()
+    def start(self, words):
         return subprocess.Popen(
-            [*launcher, *words],
+            [sys.executable, "-m", "pretrain", *words],
             cwd=ROOT,
-            env=environment,
-            start_new_session=start_new_session,
+            env=variables(),
+            start_new_session=True,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
 
-    def run(self, words, launcher=None, *, module="pretrain", ranks=1, **environment):
-        """Return status, stdout and stderr; without a launcher the ranks are forked, sooner."""
-        if launcher is None:
-            return run_module(module, words, ranks, **environment)
-        process = self.start(words, launcher, **environment)
-        output, errors = process.communicate(timeout=300)
-        return process.returncode, output, errors
+    def run(self, words, *, module="pretrain", ranks=1, **environment):
+        """Return status, stdout and stderr of forked ranks."""
+        return run_module(module, words, ranks, **environment)
 
     def train(self, folder, *words, **how):
         """Train to the end and return the folder; `how` as of `run`."""

@@ -26,15 +26,13 @@ from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.train.checks import check_run
-from tests.forked_command import start_module
-from tests.pretrain.conftest import lines, two_ranks
+from tests.pretrain.conftest import lines
 from tests.pretrain.train.recording.test_progress import (
     FULL_STEP,
     LEFT_OUT_OF_ROW,
     ROW_AND_BLOCK,
     step_flops,
 )
-from tests.selection import mostly_slow
 
 DROPS = ("--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4")
 STEPS = 40
@@ -53,34 +51,11 @@ def test_the_loss_falls(whole):
     assert metrics[-1]["loss"] < metrics[0]["loss"] - 0.1
 
 
-def test_a_killed_and_resumed_run_has_the_metrics_of_the_whole_one(command, whole, tmp_path):
-    """Bit for bit, killed at an arbitrary moment after a checkpoint, in the middle of a shard."""
-    folder = tmp_path / "run"
-    words = command.words("--run-folder", folder, "--steps", STEPS, "--model.dropout", 0.1, *DROPS)
-    started = start_module("pretrain", words, files=[(tmp_path / "out", tmp_path / "errors")])
-    started.wait_until((folder / "checkpoints/step_00000020").exists)
-    assert started.kill() and not (folder / "result.json").exists()
-    with (folder / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 99, "lo')  # a line that the kill cut short
-    status, _, errors = command.run(["train", str(folder), "--resume"])
-    assert status == 0, errors[-3000:]
-    for name in ("metrics", "evals"):
-        assert lines(folder, f"{name}.jsonl") == lines(whole, f"{name}.jsonl")
-    ours, theirs = (load_weights(newest_checkpoint(run)) for run in (folder, whole))
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    seconds = [row["training_seconds"] for row in lines(folder, "metrics.jsonl", without=())]
-    assert seconds == sorted(seconds)  # the clock continues from the checkpoint
-    launches = lines(folder, "launches.jsonl")
-    assert launches[0]["resumed_from"] is None and launches[1]["resumed_from"] >= 20
-
-
 @pytest.mark.ranks
-@pytest.mark.parametrize("launcher", mostly_slow([None, "torchrun"], "starts a true launcher"))
-def test_two_ranks_train_like_one(command, tmp_path, launcher):
+def test_two_ranks_train_like_one(command, tmp_path):
     words = ("--batch.micro_sequences", 4, "--layer_drop.draw_per", "step", *DROPS, "--steps", 10)
     one = command.train(tmp_path / "one", *words)
-    how = {"ranks": 2} if launcher is None else {"launcher": two_ranks(launcher)}
-    two = command.train(tmp_path / "two", *words, **how)
+    two = command.train(tmp_path / "two", *words, ranks=2)
     assert lines(two, "launches.jsonl")[0]["world_size"] == 2
     for name in ("metrics.jsonl", "evals.jsonl"):
         for ours, theirs in zip(lines(two, name), lines(one, name), strict=True):

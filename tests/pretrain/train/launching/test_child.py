@@ -155,7 +155,7 @@ def test_two_ranks_below_the_real_launcher_save_and_the_status_is_0(
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", 1_000_000, "--gpus", 2)
-    process = command.start(words, start_new_session=True)
+    process = command.start(words)
     wait_for_step(process, folder, 5)
     os.killpg(process.pid, signal.SIGINT)
     output, errors = process.communicate(timeout=120)
