@@ -14,7 +14,7 @@ from tests.pretrain.conftest import lines
 
 HOURS = 0.002
 PEAK = 1e-3
-OFTEN = ("--log_every_steps", 10, "--evaluation.every_steps", 100, "--checkpoint.every_steps", 50)
+OFTEN = ("--log_every_steps", 10, "--evaluation.every_steps", 100, "--checkpoint.every_steps", 20)
 DROPS = ("--layer_drop.schedule", "progressive")
 
 
@@ -62,13 +62,13 @@ def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--hours", HOURS, *OFTEN)
     started = start_module("pretrain", words, files=[(tmp_path / "out", tmp_path / "errors")])
-    started.wait_until((folder / "checkpoints/step_00000050").exists)
+    started.wait_until((folder / "checkpoints/step_00000020").exists)
     assert started.kill() and not (folder / "result.json").exists()
     status, _, errors = command.run(["train", str(folder), "--resume"])
     assert status == 0, errors[-3000:]
     result, metrics = assert_ended_on_time(folder)
     resumed_from = lines(folder, "launches.jsonl")[1]["resumed_from"]
-    assert 50 <= resumed_from < result["step"]
+    assert 20 <= resumed_from < result["step"]
     seconds = [row["training_seconds"] for row in lines(folder, "metrics.jsonl", without=())]
     assert seconds == sorted(seconds)
     # The first rate after the checkpoint is the one that its horizon says.
