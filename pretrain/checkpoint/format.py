@@ -29,6 +29,7 @@ from torch import Tensor
 from data_prep.files.atomic import put_in_place, write_through
 from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
+from data_prep.files.whole_file import content_of
 from data_prep.shards.manifest import sha256_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
@@ -250,7 +251,7 @@ def remove_tree(folder: Path) -> None:
 
 def _read_content(folder: Path) -> Content:
     try:
-        stored = json_in((folder / CONTENT).read_bytes())
+        stored = json_in(content_of(folder / CONTENT))
     except OSError as error:
         raise _unreadable(folder / CONTENT, error) from None
     except JsonError as error:

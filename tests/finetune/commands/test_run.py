@@ -8,10 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from data_prep.command_line import CommandParser
 from data_prep.files.errors import UserError
 from finetune.__main__ import main
-from finetune.commands.run import add_arguments, read_protocol
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep import references
@@ -184,19 +182,10 @@ def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_n
     ],
 )
 def test_what_is_wrong_with_a_command_is_one_line(run, files, words, message):
-    (files / "p.toml").write_text("[epochs_of]\nMLNI = 3\nmine = 7\n")
+    (files / "p.toml").write_text("[epochs_of]\nmine = 7\nMLNI = 3\n")
     places = {"run": run, "files": files}
     with pytest.raises(UserError, match=message.format(**places)):
         main(["run", str(run), *words.format(**places).split()])
-
-
-def test_a_protocol_may_name_tasks_of_ones_own(tmp_path):
-    file = tmp_path / "p.toml"
-    file.write_text("[epochs_of]\nmine = 7\nother = 9\n")
-    parser = CommandParser()
-    add_arguments(parser)
-    words = ["run", "--train", "x.tsv", "--protocol", str(file), "--name", "mine"]
-    assert read_protocol(parser.parse_args(words)).epochs_on("mine") == 7
 
 
 def test_a_model_keeps_the_name_that_it_has_in_its_sweep(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ def build(pretrained, **changes):
 
 
 @pytest.mark.parametrize(
-    ("positions", "norm"), zip(sorted(POSITION_ENCODINGS), itertools.cycle(("pre", "post")))
+    ("positions", "norm"), [*zip(sorted(POSITION_ENCODINGS), itertools.cycle(("pre", "post")))]
 )
 def test_a_row_alone_has_the_logits_that_it_has_in_a_padded_batch(positions, norm):
     model = build(tiny_pretrained(positions=positions, norm=norm))
