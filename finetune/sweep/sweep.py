@@ -26,10 +26,10 @@ from finetune.results.result import Scores, predictions_file, read_result, save_
 from finetune.results.sweep_record import Keep, ModelRef, read_sweep_record
 from finetune.results.sweep_results import read_group
 from finetune.sweep.references import TaskRef
-from finetune.sweep.trial import Context, Message, Trial, TrialRunner, result_of
+from finetune.sweep.trial import Context, MeasuredStep, Message, Trial, TrialRunner, result_of
 from finetune.tasks.task import TaskData
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
-from pretrain.reports.words import counted
+from pretrain.reports.words import amount, counted
 from pretrain.sweeps.pool import Worker, numbered, run_units
 
 
@@ -200,6 +200,7 @@ class TrialsRunning:
         self._sweep, self._trials, self._on_end = sweep, trials, on_end
         self._left = {trial: sweep.rows(trial.task.name) for trial in trials}  # to train on
         self._say, self._remarks = numbered([trial.describe() for trial in trials]), set[str]()
+        self._seconds: dict[str, float] = {}  # of a step, by task
         self._has_failed = False
 
     def run(self, at_once: int | None) -> bool:
@@ -218,7 +219,13 @@ class TrialsRunning:
             sweep.folder, sweep.protocol, sweep.predicts_test, sweep.keep != "none", threads
         )
         workers = [Worker(partial(TrialRunner, context, each), self._receive) for each in devices]
+        first = {trial.task.name: MeasuredStep(trial) for trial in reversed(trials)}
         try:
+            run_units([*first.values()], workers, lambda u, worker: worker.job(u), lambda *_: None)
+            if len(self._seconds) == len(first):  # else the trials say why a step failed
+                steps = (self._seconds[t.task.name] * sweep.steps(t.task.name) for t in trials)
+                whole = amount(sum(steps) / len(workers), "training_seconds")
+                print(f"training takes about {whole}, scoring apart", flush=True)
             with progress_bar("fine-tuning", sum(self._left.values()), "example") as self._bar:
                 run_units(trials, workers, lambda trial, worker: worker.job(trial), self._ended)
         except SystemExit:
@@ -233,7 +240,12 @@ class TrialsRunning:
                 worker.end()
         return self._has_failed
 
-    def _receive(self, trial: Trial, message: Message) -> None:
+    def _receive(self, unit: Trial | MeasuredStep, message: Message) -> None:
+        if isinstance(unit, MeasuredStep):
+            assert isinstance(message, float)
+            self._seconds[unit.trial.task.name] = message
+            return
+        trial = unit
         if isinstance(message, int):
             self._left[trial] -= message
             self._bar.update(message)

@@ -9,7 +9,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy
 import torch
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
@@ -56,8 +58,15 @@ class Trial:
         return f"{task} {model} lr {self.learning_rate:g} seed {self.seed}"
 
 
-# How many examples a running trial has trained on since the last message, or a remark on its task.
-Message = int | str
+class MeasuredStep(NamedTuple):
+    """Another unit: a step of a trial is timed, and its seconds are sent."""
+
+    trial: Trial
+
+
+# How many examples a running trial has trained on since the last message, a remark on its task, or
+# the seconds of a step.
+Message = int | str | float
 Send = Callable[[Message], None]
 
 
@@ -91,11 +100,18 @@ class TrialRunner:
         self._rows_of: tuple[TaskRef, str, TokenizerRecord, int] | None = None
         self._rows: EncodedTask | None = None
 
-    def __call__(self, trial: Trial, send: Send) -> None:
-        """Run a trial; the process of one that failed ends.
+    def __call__(self, unit: Trial | MeasuredStep, send: Send) -> None:
+        """Run a trial, or time a step of it; the process of one that failed ends.
 
         After a CUDA error every later trial of the process would fail.
         """
+        if isinstance(unit, MeasuredStep):
+            try:
+                send(self.seconds_per_step(unit.trial))
+            except Exception:  # its trials will meet it, in another process, and report it
+                sys.exit(1)
+            return
+        trial = unit
         try:
             result = self.run(trial, send)
         except OSError as error:  # its result cannot be written, as on a full disk
@@ -158,6 +174,33 @@ class TrialRunner:
             self._rows_of = wanted
         return self._pretrained, self._rows
 
+    def seconds_per_step(self, trial: Trial) -> float:
+        """Return how long the second of two steps of a trial takes, on its first examples."""
+        _, data = self.load(trial)
+        first = numpy.arange(len(data.train.rows))[: self._context.protocol.batch]
+        batch, labels = data.train.rows.batch(first), data.train.labels[: len(first)]
+        fine_tuning, seconds = self._fine_tuning(trial), 0.0
+        for _ in range(2):
+            started = time.perf_counter()
+            # Waits for the device.
+            fine_tuning.train_step(batch, labels, epoch=0, place=0).item()
+            seconds = time.perf_counter() - started
+        return seconds
+
+    def _fine_tuning(self, trial: Trial) -> FineTuning:
+        pretrained, data = self.load(trial)
+        protocol, seed, device = self._context.protocol, trial.seed, self._device
+        model = build_task_model(
+            pretrained,
+            protocol,
+            num_outputs=data.target.num_outputs,
+            seed=seed,
+            takes_weights=trial.model.pretrained,
+            attention=attention_on(device),
+        )
+        rate = trial.learning_rate
+        return FineTuning(model, data, protocol, learning_rate=rate, seed=seed, device=device)
+
     def _fine_tune(
         self, trial: Trial, send: Send, predicts_test: bool, keeps_model: bool
     ) -> TrialResult:
@@ -168,19 +211,7 @@ class TrialRunner:
         if train.num_full:
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
             send(f"{of_all} have {train.longest} tokens or more, and are cut to that")
-        model = build_task_model(
-            pretrained,
-            protocol,
-            num_outputs=data.target.num_outputs,
-            seed=trial.seed,
-            takes_weights=trial.model.pretrained,
-            attention=attention_on(self._device),
-        )
-        rate, seed = trial.learning_rate, trial.seed
-        fine_tuning = FineTuning(
-            model, data, protocol, learning_rate=rate, seed=seed, device=self._device
-        )
-        curves = Curves(folder, send)
+        fine_tuning, curves = self._fine_tuning(trial), Curves(folder, send)
         try:
             outcome = fine_tuning.run(curves, predicts_test=predicts_test)
         finally:
