@@ -35,7 +35,6 @@ LEVELS = {
         {"schedules", "data", "checkpoint"},
         {"engine", "convert"},
         {"analysis", "train"},
-        {"sweeps"},
         {"commands"},
         {"__main__"},
     ],

@@ -30,7 +30,7 @@ from finetune.sweep.trial import Context, MeasuredStep, Message, Trial, TrialRun
 from finetune.tasks.task import TaskData
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 from pretrain.reports.words import amount, counted
-from pretrain.sweeps.pool import Worker, numbered, run_units
+from pretrain.train.sweeps.pool import Worker, numbered, run_units
 
 
 def trials_of(

@@ -39,14 +39,14 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings
 from pretrain.distributed.processes import is_launched
 from pretrain.reports.compare.run_files import diverged_at_once
-from pretrain.sweeps.folder import REPORT, TRIALS, locked
-from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepRun
-from pretrain.sweeps.training import describe_sweep, describe_time, train_runs
-from pretrain.sweeps.tuning import choose, points_tried
 from pretrain.train.launching.child import run_child
 from pretrain.train.launching.given_words import given_words
 from pretrain.train.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches
 from pretrain.train.launching.preparation import prepare_data
+from pretrain.train.sweeps.folder import REPORT, TRIALS, locked
+from pretrain.train.sweeps.plan import SMOKE_NOTE, Sweep, SweepRun
+from pretrain.train.sweeps.training import describe_sweep, describe_time, train_runs
+from pretrain.train.sweeps.tuning import choose, points_tried
 
 
 def add_arguments(parser: CommandParser) -> None:

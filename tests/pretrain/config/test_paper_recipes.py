@@ -7,7 +7,7 @@ from pretrain.commands import sweep
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import flat
 from pretrain.model.cost import parameters_by_group
-from pretrain.sweeps.plan import Sweep
+from pretrain.train.sweeps.plan import Sweep
 
 # In millions: TUPE Sec. 3.3 (+1.18), Table 3 (330), Devlin et al. 2018 (110). Head and vocabulary
 # of 32,768 words included.

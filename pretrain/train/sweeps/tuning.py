@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
-from pretrain.sweeps.folder import TRIALS
-from pretrain.sweeps.plan import Sweep, SweepArm, SweepRun
-from pretrain.sweeps.spec import ArmSpec, Point, in_a_name
+from pretrain.train.sweeps.folder import TRIALS
+from pretrain.train.sweeps.plan import Sweep, SweepArm, SweepRun
+from pretrain.train.sweeps.spec import ArmSpec, Point, in_a_name
 
 
 class Tried(NamedTuple):

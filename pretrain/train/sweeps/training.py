@@ -14,11 +14,11 @@ from pretrain.data.shards import shards_folder
 from pretrain.reports.compare.run_files import was_stopped_by_anomaly
 from pretrain.reports.words import amount, counted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.sweeps.plan import SMOKE_NOTE, Sweep, SweepArm, SweepRun
-from pretrain.sweeps.pool import numbered, run_units
 from pretrain.train.launching.child import Child, last_line, run_child
 from pretrain.train.launching.launch_plan import LaunchPlan
 from pretrain.train.launching.preparation import must_build
+from pretrain.train.sweeps.plan import SMOKE_NOTE, Sweep, SweepArm, SweepRun
+from pretrain.train.sweeps.pool import numbered, run_units
 
 MEASURED_SECONDS = 2  # of each arm
 # As a dry run prints it; several machines put their names before it.

@@ -18,7 +18,7 @@ from data_prep.files.quoting import quoted
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe_files import sweep_file, toml_in
 from pretrain.config.settings import RunSettings, explain, flat
-from pretrain.sweeps.budget import read_budget
+from pretrain.train.sweeps.budget import read_budget
 
 NAME = re.compile(r"\w[\w.-]*")  # of an arm: its folder begins with it
 MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pretrain.config.errors import ConfigError
-from pretrain.sweeps.pool import Worker, run_units
+from pretrain.train.sweeps.pool import Worker, run_units
 
 LONG = 60  # seconds: until a signal ends it
 

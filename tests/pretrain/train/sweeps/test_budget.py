@@ -7,9 +7,9 @@ import pytest
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import predictions_per_batch
-from pretrain.sweeps.budget import expected_flops
 from pretrain.train.recording.progress import Progress
-from tests.pretrain.sweeps.test_spec import sweep
+from pretrain.train.sweeps.budget import expected_flops
+from tests.pretrain.train.sweeps.test_spec import sweep
 
 DROP = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.3")
 ARMS = """\

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.config.errors import ConfigError
-from tests.pretrain.sweeps.conftest import SIZES
+from tests.pretrain.train.sweeps.conftest import SIZES
 
 TWO = ("bert_a", "tupe_r", "--name", "x")
 

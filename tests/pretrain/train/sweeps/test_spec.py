@@ -11,7 +11,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.recipe_files import first_comment, recipe_files, sweep_files
 from pretrain.model.cost import parameters_by_group
-from pretrain.sweeps.plan import Sweep
+from pretrain.train.sweeps.plan import Sweep
 
 SPEC = """\
 # Three of a kind.
@@ -176,7 +176,7 @@ def test_a_spec_is_given_alone(written):
 
 
 def test_the_examples_of_the_documentation_and_of_the_help_are_sweeps(written):
-    text = (Path(__file__).parents[3] / "docs/RUNNING.md").read_text()
+    text = (Path(__file__).parents[4] / "docs/RUNNING.md").read_text()
     (example,) = [block for block in text.split("```toml\n")[1:] if "[arms]" in block]
     asked = sweep(written(example.partition("```")[0]), "--corpus", "text.txt")
     assert [arm.name for arm in asked.arms] == ["baseline", "post", "drop-0.5", "drop-0.9"]

@@ -10,8 +10,8 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
-from tests.pretrain.sweeps.conftest import SIZES, trained
-from tests.pretrain.sweeps.test_spec import sweep
+from tests.pretrain.train.sweeps.conftest import SIZES, trained
+from tests.pretrain.train.sweeps.test_spec import sweep
 
 ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 

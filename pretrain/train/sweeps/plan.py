@@ -18,10 +18,10 @@ from pretrain.config.recipe_files import toml_in
 from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, with_default_gamma
 from pretrain.reports.compare.run_files import Launched, has_ended, read_checked_lines
 from pretrain.reports.words import listed
-from pretrain.sweeps.budget import lengths, read_budget, shortened
-from pretrain.sweeps.folder import REPORT, TRIALS
-from pretrain.sweeps.spec import MOST_SEEDS, ArmSpec, as_words, spec_of
 from pretrain.train.launching.given_words import laid_under, setting_words
+from pretrain.train.sweeps.budget import lengths, read_budget, shortened
+from pretrain.train.sweeps.folder import REPORT, TRIALS
+from pretrain.train.sweeps.spec import MOST_SEEDS, ArmSpec, as_words, spec_of
 
 MOST_SEED = 2**63
 MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")

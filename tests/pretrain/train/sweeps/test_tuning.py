@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pretrain.config.errors import ConfigError
-from pretrain.sweeps.tuning import choose, points_tried
-from tests.pretrain.sweeps.conftest import trained
-from tests.pretrain.sweeps.test_spec import sweep
+from pretrain.train.sweeps.tuning import choose, points_tried
+from tests.pretrain.train.sweeps.conftest import trained
+from tests.pretrain.train.sweeps.test_spec import sweep
 
 PEAK = "--learning_rate.peak"
 SPEC = """\
