@@ -8,6 +8,8 @@ config.json         its entry "tupelo_fine_tuned" is a `KeptRecord`
 model.safetensors   of a regression in the units of the labels: the last layer scales and shifts
 trained_output/     of a regression: the last layer as it was trained, not rounded by that
 README.md           the model card
+
+Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel`.
 """
 
 import shutil
@@ -122,7 +124,8 @@ def kept_folder(place: Path) -> Path:
     """
     if is_model(place):
         return place
-    below = sorted(file.parent for file in place.rglob(CONFIG_FILE))
+    names = (CONFIG_FILE, FORMER_RECORD_FILE)
+    below = sorted({file.parent for name in names for file in place.rglob(name)})
     found = [one for one in below if one.suffix not in (PARTIAL, REMOVED) and is_model(one)]
     if len(found) > 1:
         named = ", ".join(map(str, found[:MOST_NAMED]))
@@ -139,15 +142,12 @@ def is_model(folder: Path) -> bool:
     """Return whether a folder is that of a fine-tuned model.
 
     Raises:
-        ConfigError: its config.json is damaged, or it is one of an earlier format.
+        ConfigError: its config.json is damaged.
     """
-    if (folder / FORMER_RECORD_FILE).is_file():
-        raise ConfigError(
-            f"{folder} has {FORMER_RECORD_FILE}, which version 0.2.0 is the last to read; {REPEAT}"
-        )
     file = folder / CONFIG_FILE
     # Exports of before have an entry of that name without a model.
-    return file.is_file() and "model" in (read_json_object(file).get(FINE_TUNED) or {})
+    is_new = file.is_file() and "model" in (read_json_object(file).get(FINE_TUNED) or {})
+    return is_new or (folder / FORMER_RECORD_FILE).is_file()
 
 
 def read_model(folder: Path) -> KeptModel:
@@ -157,17 +157,24 @@ def read_model(folder: Path) -> KeptModel:
         ConfigError: a file is missing or damaged, or the files do not belong together.
         TokenizerError: the tokenizer is missing or damaged.
     """
-    kept = TypeAdapter(KeptConfiguration)
-    record = read_json(folder / CONFIG_FILE, kept, REPEAT).tupelo_fine_tuned
-    stock, layers = record.stock, record.model.num_layers
-    weights, text_encoder = read_folder(folder, record, stock, layers, fix=REPEAT)
+    former = folder / FORMER_RECORD_FILE
+    is_former = former.is_file()
+    if is_former:
+        record = read_json(former, TypeAdapter(KeptRecord), REPEAT)
+    else:
+        kept = TypeAdapter(KeptConfiguration)
+        record = read_json(folder / CONFIG_FILE, kept, REPEAT).tupelo_fine_tuned
+    stock = None if is_former else record.stock
+    weights, text_encoder = read_folder(folder, record, stock, record.model.num_layers, fix=REPEAT)
+    if is_former:
+        weights = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in weights.items()}
     num_outputs, place = record.target.num_outputs, str(folder / WEIGHTS_FILE)
     check_weights(weights, lambda: TaskModel(record.model, num_outputs), place=place)
     trained = stored_weights(folder / OUTPUT_FOLDER)
     scaled = _in_units_of_labels(trained, record) if trained.keys() == OUTPUT else {}
     if scaled and all(torch.equal(tensor, weights[name]) for name, tensor in scaled.items()):
         weights |= trained
-    else:  # transformers has trained or saved it again: in units of the labels
+    elif not is_former:  # transformers has trained or saved it again: in units of the labels
         record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
     return KeptModel(record, weights, text_encoder)
 

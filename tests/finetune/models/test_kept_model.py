@@ -21,7 +21,7 @@ from finetune.models.kept_model import (
 from finetune.models.prediction import Predictor
 from finetune.training.train import build_task_model
 from pretrain.config.errors import ConfigError
-from pretrain.convert.exports.hf_format import CONFIG_FILE
+from pretrain.convert.exports.hf_format import CONFIG_FILE, save_weights
 from pretrain.convert.exports.in_transformers import quiet
 from pretrain.convert.pretrained import load_pretrained
 from tests.finetune.fine_tuning_case import protocol
@@ -121,10 +121,18 @@ def test_a_regression_that_transformers_has_saved_again_predicts_the_same(stock_
     assert found == pytest.approx(outputs_in_training(stock_numbers), rel=1e-6)
 
 
-def test_a_folder_of_before_is_refused_in_one_line(tmp_path):
-    (tmp_path / "fine_tuned.json").touch()
-    with pytest.raises(ConfigError, match="which version 0.2.0 is the last to read; fine-tune ag"):
-        kept_folder(tmp_path)
+@pytest.mark.parametrize("name", ["classes", "stock_numbers"])
+def test_a_folder_of_before_is_opened(name, tmp_path, request):
+    case = request.getfixturevalue(name)
+    record = read_model(case.folder).record.model_dump(mode="json")
+    former = {"format": 1, "file": "", "scores": {}, "seed": 0, "weights": "a digest"}
+    (tmp_path / "fine_tuned.json").write_text(json.dumps(record | former))
+    shutil.copy(case.folder / "tokenizer.json", tmp_path)
+    weights = case.run.model.state_dict()
+    stored = {name.removeprefix("classifier."): tensor for name, tensor in weights.items()}
+    save_weights(tmp_path / "model.safetensors", stored)
+    assert kept_folder(tmp_path) == tmp_path
+    assert same_weights(read_model(tmp_path).weights, weights)
 
 
 def test_the_example_of_the_card_runs_and_the_card_has_scores(numbers, capsys, monkeypatch):
