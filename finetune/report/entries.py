@@ -41,7 +41,7 @@ def shown(table: ScoreTable) -> Table:
     if any(row.step is not None for row in table.rows):
         for cells, runs in zip(rows, [*([row] for row in table.rows), *arms.values()], strict=True):
             steps = {row.step for row in runs}
-            cells["steps"] = "".join(_step(step) for step in steps if step and len(steps) == 1)
+            cells["steps"] = "".join(f"{step:,}" for step in steps if step and len(steps) == 1)
     keys, best = len(rows[0]), set()
     columns = [
         (
@@ -124,14 +124,6 @@ def _metrics(table: ScoreTable, task: str) -> str:
     if len(names) < 2 or not table.rule.takes_mean(task):
         return names[0] if names else "-"
     return f"mean of {' and '.join(names)}"
-
-
-def _step(step: int) -> str:
-    """Return a step as in papers, 300k or 1M, if it is a round number."""
-    for size, letter in ((1_000_000, "M"), (1_000, "k")):
-        if step and step % size == 0:
-            return f"{step // size}{letter}"
-    return f"{step:,}"
 
 
 def _entry(table: ScoreTable, row: TableRow, column: Column) -> str:

@@ -224,7 +224,7 @@ class TrialsRunning:
             run_units([*first.values()], workers, lambda u, worker: worker.job(u), lambda *_: None)
             if len(self._seconds) == len(first):  # else the trials say why a step failed
                 steps = (self._seconds[t.task.name] * sweep.steps(t.task.name) for t in trials)
-                whole = amount(sum(steps) / len(workers), "training_seconds")
+                whole = amount(sum(steps) / min(len(workers), len(trials)), "training_seconds")
                 print(f"training takes about {whole}, scoring apart", flush=True)
             with progress_bar("fine-tuning", sum(self._left.values()), "example") as self._bar:
                 run_units(trials, workers, lambda trial, worker: worker.job(trial), self._ended)

@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from data_prep.files.quoting import is_unicode, plain, quoted
@@ -49,9 +48,7 @@ def _example(task: Task, row: FileRow, file: Path, *, number: int, is_labelled: 
     word = label_word(row, task.label, file)
     where = f"label {quoted(word)} in column {task.label!r}"
     if task.kind == "regression":
-        number_found = number_in(word)
-        value = math.nan if number_found is None else float(number_found)
-        if not math.isfinite(value):  # a Decimal may be beyond the largest float
+        if (value := number_in(word)) is None:
             raise TaskError(
                 f"{file}, row {row.number}: {where} is not a finite number, which a regression "
                 "needs; fix or remove the row"
@@ -100,16 +97,13 @@ def _refusal(row: FileRow, column: str, file: Path, what: str) -> TaskError:
     )
 
 
-def number_in(word: str) -> Decimal | None:
-    """Return the finite number that a word is, exactly; None: it is none.
-
-    Nor is a code such as 1_2, which Python reads.
-    """
+def number_in(word: str) -> float | None:
+    """Return the finite number that a word is; None: it is none, nor is 1_2, which Python reads."""
     try:
-        number = None if "_" in word else Decimal(word.strip())
-    except InvalidOperation:
+        number = math.nan if "_" in word else float(word)
+    except ValueError:
         return None
-    return number if number is not None and number.is_finite() else None
+    return number if math.isfinite(number) else None
 
 
 def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
@@ -120,21 +114,12 @@ def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
         where: file and column, for messages.
 
     Raises:
-        TaskError: they are measured values or texts rather than classes, or two
-            of them are one class spelled in two ways.
+        TaskError: they are measured values or texts rather than classes.
     """
-    found, spellings = sorted(set(words)), dict[str | Decimal, str]()
-    for word in found:
-        number = number_in(word)
-        other = spellings.setdefault(word.strip() if number is None else number, word)
-        if other != word:
-            raise TaskError(
-                f"{where} holds {quoted(other)} and {quoted(word)}, which would be two classes; "
-                "spell it in one way"
-            )
+    found = sorted(set(words))
     numbers = {word: number_in(word) for word in found}
     values = [number for number in numbers.values() if number is not None]
-    are_measured = len(values) == len(found) and any(n != n.to_integral_value() for n in values)
+    are_measured = len(values) == len(found) and not all(map(float.is_integer, values))
     if len(found) > max(MAX_RARE_LABELS, 0 if are_measured else len(words) / 2):
         raise TaskError(
             f"{where} holds {len(found):,} different labels in {len(words):,} rows, too many "

@@ -4,7 +4,7 @@
     tupelo sweep bert_a mine.toml --seeds 3   two arms with three seeds each
     tupelo sweep theta_bar                    the arms and seeds of a spec
     tupelo sweep --hours 2                    two hours for each run
-    tupelo sweep --smoke                      all of it, tiny, in a minute
+    tupelo sweep smoke                        all of it, tiny, in a minute: does it work here?
 
 The first arm is the baseline. Runs and report go to runs/NAME. The command that it prints
 continues a sweep. Several GPUs are divided evenly among runs. Any setting can be changed for all
@@ -44,7 +44,7 @@ from pretrain.train.launching.given_words import given_words
 from pretrain.train.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches
 from pretrain.train.launching.preparation import prepare_data
 from pretrain.train.sweeps.folder import REPORT, TRIALS, locked
-from pretrain.train.sweeps.plan import SMOKE_NOTE, Sweep, SweepRun
+from pretrain.train.sweeps.plan import Sweep, SweepRun
 from pretrain.train.sweeps.training import describe_sweep, describe_time, train_runs
 from pretrain.train.sweeps.tuning import choose, points_tried
 
@@ -57,11 +57,6 @@ def add_arguments(parser: CommandParser) -> None:
         type=int,
         metavar="N",
         help="a count (3) or a list (4 8 9)",
-    )
-    parser.add_argument(
-        "--smoke",
-        action="store_true",
-        help="test in a minute that everything works: tiny arms, a small text",
     )
     parser.add_argument(
         "--budget",
@@ -139,7 +134,6 @@ def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan]) -> list[str]:
             first = sweep.arms[0]  # all arms share the shards
             words = [first.recipe, *first.words]
             prepare_data(first.settings, words, ranks=plans[0].ranks_here)
-        if not sweep.is_smoke_test and not all(run.is_finished for run in runs):
             print(describe_time(runs, plans), "\n", flush=True)
         train_runs(runs, plans)
 
@@ -163,7 +157,6 @@ def _compare(sweep: Sweep, folder: Path, notes: list[str]) -> None:
     lost = [place for place in every if diverged_at_once(place)]
     runs = [str(place) for place in every if place not in lost]
     notes = [
-        *([f"this is {SMOKE_NOTE}"] if sweep.is_smoke_test else []),
         *(f"{place} diverged before its first evaluation: left out" for place in lost),
         *notes,
     ]
@@ -176,8 +169,7 @@ def _compare(sweep: Sweep, folder: Path, notes: list[str]) -> None:
 
 def _folder(arguments: argparse.Namespace) -> Path:
     """Return runs/NAME; a sweep without a name gets one."""
-    kind = "smoke" if arguments.smoke else "compare"
-    arguments.name = vars(arguments).get("name") or time.strftime(f"{kind}-%Y%m%d-%H%M%S")
+    arguments.name = vars(arguments).get("name") or time.strftime("compare-%Y%m%d-%H%M%S")
     if not re.fullmatch(r"\w[\w.-]*", arguments.name):
         raise ConfigError(f"--name {arguments.name!r}: use letters, digits, and . _ - only")
     folder = Path("runs", arguments.name)

@@ -14,14 +14,13 @@ from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import read_settings
-from pretrain.config.recipe_files import toml_in
 from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, with_default_gamma
 from pretrain.reports.compare.run_files import Launched, has_ended, read_checked_lines
 from pretrain.reports.words import listed
 from pretrain.train.launching.given_words import laid_under, setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
 from pretrain.train.sweeps.folder import REPORT, TRIALS
-from pretrain.train.sweeps.spec import MOST_SEEDS, ArmSpec, as_words, spec_of
+from pretrain.train.sweeps.spec import MOST_SEEDS, ArmSpec, spec_of
 
 MOST_SEED = 2**63
 MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")
@@ -36,12 +35,6 @@ OF_TEXT = tuple(
     f"data.{name}" for name in DataSettings.model_fields if name not in ("shards", "loader_workers")
 )
 DEFAULT_ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
-
-SMOKE = Path(__file__).with_name("smoke.toml")
-SMOKE_NOTE = (
-    "a smoke test: tiny models, a few steps, a small text; it shows that everything works on this "
-    "machine, and its numbers mean nothing"
-)
 
 
 @dataclass(frozen=True)
@@ -128,8 +121,8 @@ class Sweep:
         """Read the spec and the recipes.
 
         Args:
-            arguments: with `recipe` (the arms, or a spec), `seeds`, `budget`, `smoke` and the
-                settings, which come before those of the spec.
+            arguments: with `recipe` (the arms, or a spec), `seeds`, `budget` and the settings,
+                which come before those of the spec.
 
         Raises:
             ConfigError: the spec, a recipe, a setting or the seeds are wrong, two arms have one
@@ -139,10 +132,8 @@ class Sweep:
         arguments.recipe = arguments.recipe or DEFAULT_ARMS
         self._arguments = arguments
         self.spec = spec_of(arguments.recipe)
-        self.is_smoke_test: bool = arguments.smoke
-        self._smoke = _smoke_words(arguments) if self.is_smoke_test else {}
         self._seeds = self._read_seeds()
-        self.budget = None if self.is_smoke_test else self.spec.budget
+        self.budget = self.spec.budget
         if arguments.budget is not None:
             self.budget = read_budget(arguments.budget, "--budget")
         self._baseline = self._arm(self.spec.arms[0], {}).settings
@@ -151,8 +142,7 @@ class Sweep:
         given = {name for name, value in vars(arguments).items() if value is not None}
         if twice := tuned & (given | self.spec.settings.keys()):
             raise ConfigError(f"{min(twice)} is given, and [tune] tries it; remove one of them")
-        if not self.is_smoke_test:  # which can make recipes equal
-            _refuse_equal_arms(self.arms)
+        _refuse_equal_arms(self.arms)
         _refuse_incomparable_losses(self.arms)
 
     def arm(
@@ -193,7 +183,7 @@ class Sweep:
     def _arm(self, given: ArmSpec, changes: Mapping[str, str]) -> SweepArm:
         own = {**vars(self._arguments), "recipe": given.recipe}
         own.pop("name", None)  # that of the sweep
-        words: dict[str, object] = {**self.spec.settings, **given.words, **self._smoke}
+        words: dict[str, object] = {**self.spec.settings, **given.words}
         if own["corpus"] or "corpus" in words:
             words.pop("data.corpus", None)  # another name of it
         laid = vars(laid_under(argparse.Namespace(**own), words))
@@ -203,7 +193,7 @@ class Sweep:
         return SweepArm(given.name, given.recipe, settings, tuple(of_command))
 
     def _read_seeds(self) -> int | list[int]:
-        """Return how many seeds each arm has, or which; a smoke test has one, if none are given.
+        """Return how many seeds each arm has, or which.
 
         Raises:
             ConfigError: they are wrong.
@@ -212,8 +202,6 @@ class Sweep:
         seeds: int | list[int] = self.spec.seeds or 1
         if given:
             seeds = given[0] if len(given) == 1 else given
-        elif self.is_smoke_test:
-            seeds = seeds[:1] if isinstance(seeds, list) else 1
         if isinstance(seeds, int):
             if not 0 < seeds <= MOST_SEEDS:
                 raise ConfigError(
@@ -262,21 +250,3 @@ def _refuse_incomparable_losses(arms: Sequence[SweepArm]) -> None:
                 "losses cannot be compared; give all arms the same, or a sweep of their own with "
                 "the same --budget, and compare the scores of fine-tuning"
             )
-
-
-def _smoke_words(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return what a smoke test lays over every arm; the command line comes before it.
-
-    The text is a source of 0.7 MB that every Python has: the help of its own language. With
-    `--data.shards` the settings of the data stay those of the recipes.
-    """
-    import pydoc_data
-
-    tree, given = toml_in(SMOKE), vars(arguments)
-    words: dict[str, object] = {**as_words(tree["settings"], str(SMOKE))}
-    if given.get("data.shards") is None:
-        words |= as_words(tree["text"], str(SMOKE))
-        if not arguments.corpus and given.get("data.corpus") is None:
-            topics = Path(pydoc_data.__path__[0]) / "topics.py"
-            words["corpus"] = [f"text:{topics}:documents=line"]
-    return words

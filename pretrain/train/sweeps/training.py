@@ -17,7 +17,7 @@ from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.train.launching.child import Child, last_line, run_child
 from pretrain.train.launching.launch_plan import LaunchPlan
 from pretrain.train.launching.preparation import must_build
-from pretrain.train.sweeps.plan import SMOKE_NOTE, Sweep, SweepArm, SweepRun
+from pretrain.train.sweeps.plan import Sweep, SweepArm, SweepRun
 from pretrain.train.sweeps.pool import numbered, run_units
 
 MEASURED_SECONDS = 2  # of each arm
@@ -46,7 +46,7 @@ def describe_sweep(
     if trials:
         share = sweep.spec.tuning.share
         lines.append(f"tuning: {len(trials)} trials before the runs, each {share:.0%} of a run")
-    return "\n".join([*lines, *([f"note: {SMOKE_NOTE}"] if sweep.is_smoke_test else [])])
+    return "\n".join(lines)
 
 
 def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:

@@ -64,9 +64,6 @@ def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[SweepA
         shown = [f"{point}: {loss:.3f}" for point, loss in zip(words, losses, strict=True)]
         found = "; ".join(shown).replace("inf", "diverged")
         notes.append(f"tuned {given.name}: {words[losses.index(lowest)]} ({found})")
-        edges = [name for name in best if _is_edge(best[name], {one.point[name] for one in tried})]
-        if edges:
-            notes.append(f"best at the edge of what was tried: {', '.join(edges)} of {given.name}")
     return arms, notes
 
 
@@ -74,11 +71,3 @@ def _loss(run: SweepRun) -> float:
     """Return the held-out loss at the end in nats; infinite: it diverged."""
     end = finished(run.folder)  # none: an anomaly stopped it
     return end.held_out_loss if end and math.isfinite(end.held_out_loss) else math.inf
-
-
-def _is_edge(word: str, words: set[str]) -> bool:
-    try:
-        values = sorted(map(float, words))
-        return len(values) > 1 and float(word) in (values[0], values[-1])
-    except ValueError:
-        return False

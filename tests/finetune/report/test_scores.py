@@ -143,7 +143,7 @@ def test_steps_are_chosen_and_rows_stand_in_their_order(tmp_path):
     assert steps("all") == [2_500, 300_000, 1_000_000]
     assert steps("300000") == [300_000]
     steps_of_rows = [row["steps"] for row in shown(table_of(tmp_path, step="all")).rows]
-    assert steps_of_rows == ["", "", "2,500", "300k", "1M"]
+    assert steps_of_rows == ["", "", "2,500", "300,000", "1,000,000"]
     with pytest.raises(ConfigError, match="--checkpoint 7: .*2500, 300000, 1000000"):
         table_of(tmp_path, step="7")
 

@@ -116,7 +116,7 @@ def test_settings_that_mean_nothing_are_refused(settings, message):
     "words",
     [("1_2", "12"), ("9007199254740992", "9007199254740993"), ("2", "1e30"), ("56e1234567", "1")],
 )
-def test_labels_that_only_rounding_or_python_makes_equal_or_that_are_large_are_two(words):
+def test_labels_are_what_the_file_spells(words):
     assert set(labels_of([*words] * 3, "file")) == set(words)
 
 
@@ -151,8 +151,6 @@ def test_without_a_development_file_a_tenth_of_the_training_rows_is_held_out(tmp
         (["x", "y"], {"dev": None}, "train.jsonl: 2 rows are too few to hold some out; give a dev"),
         ([n / 7 for n in range(11)] * 3, {}, "11 different labels in 33 rows.*--regression"),
         ([f"sentence {n}" for n in range(40)], {}, "40 different labels in 40 rows"),
-        (["1", 0, "1.0"], {}, "holds '1' and '1.0', .* two classes; spell it in one way"),
-        (["pos", "neg", "pos "], {}, "holds 'pos' and 'pos ', .* two classes; spell"),
         *(
             ([1, value], {"regression": True}, "train.jsonl, row 2: label .* is not a finite num")
             for value in ("high", "nan", float("inf"), 10**400, "1_2")

@@ -10,7 +10,6 @@ from pretrain.commands import sweep as sweep_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.recipe_files import first_comment, recipe_files, sweep_files
-from pretrain.model.cost import parameters_by_group
 from pretrain.train.sweeps.plan import Sweep
 
 SPEC = """\
@@ -80,14 +79,11 @@ def test_every_combination_of_values_is_an_arm(written):
         assert (settings.model.norm, settings.optimizer.betas[1]) == (norm, float(beta[4:]))
 
 
-def test_the_command_line_comes_before_a_smoke_test_and_that_before_the_spec(written):
+def test_the_command_line_comes_before_the_spec(written):
     spec = written(SPEC)
     assert {arm.settings.steps for arm in sweep(spec, "--steps", "5").arms} == {5}
     asked = sweep(spec, "--seeds", "3", "--seed", "7")
     assert asked.seeds_of(asked.arms[0]) == [7, 8, 9]
-    smoke = sweep(spec, "--smoke", "--model.width", "64")
-    assert {(arm.settings.steps, arm.settings.model.width) for arm in smoke.arms} == {(30, 64)}
-    assert {arm.settings.layer_drop.theta_bar for arm in smoke.arms[2:]} == {0.5, 0.9}
 
 
 def test_text_of_the_command_line_replaces_that_of_the_spec(written):
@@ -183,33 +179,3 @@ def test_the_examples_of_the_documentation_and_of_the_help_are_sweeps(written):
     assert asked.spec.tuning.share == 0.5 and len(asked.spec.arms[0].points) == 3
     asked = sweep(written(sweep_command.__doc__.partition(".toml file:\n\n")[2]))
     assert [arm.name for arm in asked.arms] == ["baseline", "drop-0.5", "drop-0.9"]
-
-
-@pytest.mark.parametrize("recipe", ["bert_large", "electra_base", "pld_base", "tupe_r_pld"])
-def test_a_recipe_becomes_tiny_and_keeps_its_kind(recipe):
-    (arm,) = sweep(recipe, "--smoke").arms
-    settings, own = arm.settings, load_settings(recipe)
-    assert (
-        parameters_by_group(settings.model, settings.objective, settings.electra)["total"] < 100_000
-    )
-    assert settings.steps * settings.batch.global_sequences * settings.data.sequence_length < 1e5
-    assert settings.layer_drop == own.layer_drop and settings.optimizer == own.optimizer
-    for name in ("positions", "norm", "output_bias"):
-        assert settings.model.model_dump()[name] == own.model.model_dump()[name]
-
-
-def test_what_the_command_line_gives_stays(tmp_path):
-    words = ("--data.shards", str(tmp_path))
-    (arm,) = sweep("bert_a", "--smoke", *words).arms
-    assert arm.settings.data == load_settings("bert_a", words).data
-    (arm,) = sweep("bert_a", "--smoke", "--corpus", "mine.txt").arms
-    assert arm.settings.data.corpus == ("mine.txt",)
-
-
-@pytest.mark.parametrize("seeds", ["3", "[4, 8]"])
-def test_a_smoke_test_has_one_seed_unless_the_command_line_gives_more(tmp_path, seeds):
-    (tmp_path / "mine.toml").write_text(f"seeds = {seeds}\narms.a = 'bert_a'")
-    smoke = sweep(str(tmp_path / "mine.toml"), "--smoke")
-    assert smoke.seeds_of(smoke.arms[0]) == [4 if "4" in seeds else smoke.arms[0].settings.seed]
-    several = sweep(str(tmp_path / "mine.toml"), "--smoke", "--seeds", "2")
-    assert len(several.seeds_of(several.arms[0])) == 2

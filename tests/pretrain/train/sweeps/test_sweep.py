@@ -42,13 +42,6 @@ def test_every_arm_is_trained_with_every_seed_and_first_all_with_the_first(here,
     assert here.compared[0][1:-2] == compared
 
 
-def test_a_smoke_test_measures_nothing_and_its_result_says_what_it_is(here, run, capsys):
-    run("bert_a", "tupe_r", "--smoke", "--name", "x")
-    assert not here.calls(" measure ") and "--model.width 32 " in here.calls(" train ")[0]
-    assert "its numbers mean nothing" in here.compared[0][-1]
-    assert "note: a smoke test" in capsys.readouterr().out
-
-
 def test_data_are_prepared_once_before_the_first_run(here):
     (here.folder / "text.txt").write_text("One.\n")
     main(["sweep", "bert_a", "tupe_r", "--seeds", "2", "--corpus", "text.txt"])
