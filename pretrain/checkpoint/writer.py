@@ -165,7 +165,8 @@ class NotWritten(Exception):
 
 def _make_empty(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.parent.mkdir(exist_ok=True)  # not the folder of the run, which may have been renamed
+    folder.mkdir()
 
 
 def _warn_of_old(reason: str) -> None:

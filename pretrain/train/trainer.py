@@ -270,6 +270,7 @@ class Trainer:
 
     def _save(self) -> None:
         self._settle()
+        on_first_rank(self.ranks, self.record.check_place)
         self.monitor.check_weights(self.progress.step)
         self.saver.wait()  # one copy of the state on the host is enough
         self.saver.save(self.progress.step, self.engine.snapshot(), self.progress.state())

@@ -10,9 +10,11 @@ result.json       written last: a folder without it holds an unfinished run; rem
                   finished run is lengthened
 """
 
+import contextlib
 import errno
 import fcntl
 import json
+import os
 import shutil
 import sys
 import time
@@ -78,6 +80,23 @@ class RunRecord:
                     "choose another folder with --run-folder"
                 ) from None
         remove_strays(self.folder)
+
+    def check_place(self) -> None:
+        """Check that the folder is still the one that this launch holds.
+
+        Raises:
+            ConfigError: it was renamed or removed, or another one has its name.
+        """
+        assert self._lock is not None
+        held, found = os.fstat(self._lock.fileno()), None
+        with contextlib.suppress(OSError):
+            found = (self.folder / "lock").stat()
+        if found is None or not os.path.samestat(held, found):
+            raise ConfigError(
+                f"{self.folder} was renamed or removed while the run trained in it; give it back "
+                f"its name and resume with {shell_command('train', self.folder, '--resume')}, or "
+                f"resume where it is: {shell_command('train', 'FOLDER', '--resume')}"
+            )
 
     def create(self, settings: RunSettings, ds_config: dict[str, Any], shards: ShardSet) -> None:
         """Write what describes the run.
@@ -160,8 +179,10 @@ class RunRecord:
         """Write result.json: the run is complete.
 
         Raises:
-            ConfigError: there is no room for it, or for metrics kept in memory.
+            ConfigError: there is no room for it, or for metrics kept in memory; or the folder is
+                no longer there.
         """
+        self.check_place()
         try:
             self._metrics.settle()
             self._evaluations.settle()

@@ -28,6 +28,7 @@ class Curves:
         """Add the points of a step."""
         try:
             if self._writer is None:
+                self._folder.stat()  # the writer would make one that was renamed anew
                 self._writer = SummaryWriter(str(self._folder), purge_step=self._first_step)
                 values = flat(self._settings.model_dump(mode="json"))
                 rows = (f"| {name} | {value} |" for name, value in values.items())

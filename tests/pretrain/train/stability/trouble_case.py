@@ -15,7 +15,7 @@ import torch
 from deepspeed.accelerator import get_accelerator
 
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
-from pretrain.config.errors import AnomalyError
+from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.distributed.signals import Interruption
@@ -38,6 +38,7 @@ SCENARIOS = {
     "stop": ("zero1_fp32", "weight", (13,), ()),
     "persists": ("zero1_fp32", "weight", range(13, 21), REWIND),
     "at_a_save": ("zero0_fp32", "late weight", (15,), ()),
+    "renamed": ("zero1_fp32", "rename", (13,), ()),
     "half_streak": ("zero1_fp16", "large loss", range(12, 21), ()),
     "spike_rewind": ("zero1_fp32", "large weights", (18,), ("--trouble.on_spike", "rewind")),
 }
@@ -96,6 +97,8 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
             harm(self.engine, what)
         with harmed_loss(self.engine, what if plan.step in steps else None):
             take_step(self, plan, batches)
+        if plan.step in steps and what == "rename":
+            folder.rename(folder.with_name("elsewhere"))
         if plan.step in steps and what == "late weight":
             harm(self.engine, "weight")
 
@@ -110,7 +113,7 @@ def train_with(scenario, shards, folder, ranks, *extra, resume=False):
         with Interruption(prints=ranks.is_first) as interruption:
             request = RunRequest(settings, folder, "resume" if resume else "start")
             start.run(request, config, ranks, interruption)
-    except (AnomalyError, SystemExit) as error:
+    except (AnomalyError, ConfigError, SystemExit) as error:
         ended = str(error)
     finally:
         trainer.Trainer._take_step, Engine.train_step = take_step, train_step
