@@ -86,7 +86,7 @@ def fitting_weights(settings: RunSettings, shards: ShardSet | None = None) -> Pr
     if shards is not None:
         tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
         ours = TextEncoder(tokenizer, shards.manifest.tokenizer)
-        _check_tokenizer(pretrained, settings, ours, f"the shards in {shards.folder}")
+        _check_tokenizer(pretrained, ours, f"the shards in {shards.folder}")
     return pretrained
 
 
@@ -103,11 +103,11 @@ def check_before_build(settings: RunSettings) -> None:
     if place in get_args(TokenizerKind):
         raise ConfigError(
             f"a tokenizer data.tokenizer={place!r} would be trained, but initial_weights="
-            f"{pretrained.place} have one already; give {_fix(pretrained, settings)}"
+            f"{pretrained.place} have one already; give {_fix(pretrained)}"
         )
     moses = settings.data.language if settings.data.moses else None
     ours = text_encoder_of(load_tokenizer(place), special_names_beside(place), moses=moses)
-    _check_tokenizer(pretrained, settings, ours, f"data.tokenizer={place}")
+    _check_tokenizer(pretrained, ours, f"data.tokenizer={place}")
 
 
 def _check_model(pretrained: Pretrained, settings: RunSettings) -> None:
@@ -146,9 +146,7 @@ def _check_model(pretrained: Pretrained, settings: RunSettings) -> None:
         raise ConfigError(f"{there} is another model: {described}; give {options}")
 
 
-def _check_tokenizer(
-    pretrained: Pretrained, settings: RunSettings, ours: TextEncoder, place: str
-) -> None:
+def _check_tokenizer(pretrained: Pretrained, ours: TextEncoder, place: str) -> None:
     """Check that a tokenizer of rows, at a place, is that of the weights."""
     theirs, entries = pretrained.text_encoder, ours.tokenizer.get_vocab(with_added_tokens=True)
     words = sorted(filter(str.isalpha, entries), key=entries.__getitem__)[:ENTRIES_TRIED]
@@ -163,11 +161,11 @@ def _check_tokenizer(
     if not is_same:
         raise ConfigError(
             f"{place}: another tokenizer than that of initial_weights={pretrained.place}, or text "
-            f"prepared otherwise (lower case, Moses); give {_fix(pretrained, settings)}"
+            f"prepared otherwise (lower case, Moses); give {_fix(pretrained)}"
         )
 
 
-def _fix(pretrained: Pretrained, settings: RunSettings) -> str:
+def _fix(pretrained: Pretrained) -> str:
     """Return the options that build rows with the tokenizer of the weights."""
     place, language = Path(pretrained.place), pretrained.text_encoder.record.moses
     if place.suffix == ".pt":  # its tokenizer may be a dictionary
@@ -175,11 +173,5 @@ def _fix(pretrained: Pretrained, settings: RunSettings) -> str:
         return f"the recipe that {command} writes"
     if place.parent.name == CHECKPOINTS:
         place = place.parent.parent
-    options = [f"--data.tokenizer {place}"]
-    if language is not None:
-        options.append(f"--data.moses true --data.language {language}")
-    elif settings.data.moses:
-        options.append("--data.moses false")
-    if settings.data.shards is not None:
-        options.append("--data.shards none")
-    return " ".join(options)
+    moses = "false" if language is None else f"true --data.language {language}"
+    return f"--data.tokenizer {place} --data.moses {moses}, and no data.shards"

@@ -18,7 +18,6 @@ from pretrain.config.settings import RunSettings
 from pretrain.distributed.hardware import Gpu
 from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.agreement import first_problem, refused_once
-from pretrain.engine.compile_check import problem_of_compiling
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.kernels.cpu_kernels import (
@@ -75,7 +74,7 @@ def build_model(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) 
             execution = _with_kernels(execution, settings, ranks)
         # First: the attention is checked compiled only where blocks are.
         if execution.compiles_blocks:
-            execution = _compilable(execution, settings, ds_config, ranks)
+            execution = _compilable(execution, settings, machine, ranks)
         on_gpu = machine.device == "cuda"
         if execution.attention == "fused" or (on_gpu and execution.attention != "eager"):
             execution = _checked(execution, settings, machine, ranks)
@@ -209,21 +208,40 @@ def _with_kernels(execution: ExecutionPlan, settings: RunSettings, ranks: Ranks)
 
 
 def _compilable(
-    execution: ExecutionPlan, settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks
+    execution: ExecutionPlan, settings: RunSettings, machine: Machine, ranks: Ranks
 ) -> ExecutionPlan:
-    """Compile a small model; if "auto" chose to compile and it fails, plan without it."""
-    # With eager where the first fails: `_checked` replaces an attention that does not work.
-    for attention in dict.fromkeys((execution.attention, "eager")):
-        tried = dataclasses.replace(execution, attention=attention)
-        problem = problem_of_compiling(settings, tried, ds_config, ranks.device)
-        problem = first_problem(problem, ranks)
-        if problem is None:
-            return execution
+    """Compile plain attention; if "auto" chose to compile and it fails, plan without it.
+
+    torch compiles in C or C++, also what Triton launches: without a compiler the first step fails.
+    """
+    import torch._dynamo  # takes two seconds
+
+    # Graphs of an earlier model of this process would count against the limit of this one.
+    torch._dynamo.reset()
+    problem = _problem("eager", settings, machine, ranks, compiles=True)
+    if problem is None:
+        return execution
     if settings.engine.compile_blocks == "on":
         raise ConfigError(
             f"engine.compile_blocks='on' does not work on this machine: {problem}; leave it at auto"
         )
     return dataclasses.replace(execution, compiles_blocks=False, compile_problem=problem)
+
+
+def _problem(
+    attention: str, settings: RunSettings, machine: Machine, ranks: Ranks, *, compiles: bool
+) -> str | None:
+    """Return what is wrong with an attention on a rank, run as the run will run it, or None."""
+    problem = disagreement_with_eager(
+        attention,
+        settings.model,
+        length=settings.data.sequence_length,
+        device=machine.device,
+        dtype=machine.dtype,
+        autocasts=machine.autocasts,
+        compiles=compiles,
+    )
+    return first_problem(problem, ranks)
 
 
 def _checked(
@@ -239,16 +257,7 @@ def _checked(
     problems: list[str] = []
     where = "GPU" if machine.device == "cuda" else "CPU"
     for attention in candidates:
-        problem = disagreement_with_eager(
-            attention,
-            settings.model,
-            length=settings.data.sequence_length,
-            device=machine.device,
-            dtype=machine.dtype,
-            autocasts=machine.autocasts,
-            compiles=execution.compiles_blocks,
-        )
-        problem = first_problem(problem, ranks)
+        problem = _problem(attention, settings, machine, ranks, compiles=execution.compiles_blocks)
         if problem is None:
             reason = "; ".join(problems) or execution.reason
             return dataclasses.replace(execution, attention=attention, reason=reason)

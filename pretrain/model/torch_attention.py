@@ -51,15 +51,15 @@ def weights_and_values(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
     return torch.softmax(scores_BNSS, dim=-1, dtype=scores_BNSS.dtype), v_BNSH
 
 
-def eager(inputs: AttentionInputs, drop: Callable[[Tensor, float], Tensor] = F.dropout) -> Tensor:
-    """Attend by three matrix operations; `drop` applies the dropout to the weights.
+def eager(inputs: AttentionInputs) -> Tensor:
+    """Attend by three matrix operations.
 
     `scaled_dot_product_attention` falls back to an fp32 path for a bias that needs a gradient:
     three times slower than this in bf16 on a CPU.
     """
     weights_BNSS, v_BNSH = weights_and_values(inputs)
     if inputs.dropout:
-        weights_BNSS = drop(weights_BNSS, inputs.dropout)
+        weights_BNSS = F.dropout(weights_BNSS, inputs.dropout)
     return weights_BNSS @ v_BNSH
 
 

@@ -98,7 +98,9 @@ def transformers_folder(place: str) -> Path:
         with contextlib.suppress(LocalEntryNotFoundError):
             folder = Path(snapshot_download(place, local_files_only=True))
             files = weight_files(folder)  # some of several are absent if a download was stopped
-            if files and all(file.is_file() for file in files):
+            # Another program may have loaded the weights alone.
+            has_tokenizer = any((folder / name).is_file() for name in (TOKENIZER_FILE, "vocab.txt"))
+            if files and has_tokenizer and all(file.is_file() for file in files):
                 return folder
         connect_to_hub()
         for weights in STORED_WEIGHTS:  # the pickled ones only where there are no others

@@ -126,7 +126,7 @@ def unbuilt(source, tmp_path, *words):
 def test_before_rows_are_built_a_tokenizer_that_would_be_trained_is_refused(source, tmp_path):
     with pytest.raises(ConfigError, match="'wordpiece' would be trained") as refusal:
         check_before_build(unbuilt(source, tmp_path))
-    assert str(refusal.value).endswith(f"--data.tokenizer {source}")
+    assert str(refusal.value).endswith(f"{source} --data.moses false, and no data.shards")
 
 
 def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, tmp_path):
@@ -137,7 +137,7 @@ def test_rows_of_other_words_are_refused_with_the_tokenizer_to_give(source, tmp_
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match="another tokenizer than that") as refusal:
         check_before_build(unbuilt(source, tmp_path, "--data.tokenizer", str(tmp_path)))
-    assert str(refusal.value).endswith(f"give --data.tokenizer {source}")
+    assert f"give --data.tokenizer {source} --data.moses false" in str(refusal.value)
 
 
 def test_rows_that_were_cut_otherwise_are_refused_though_the_entries_are_the_same(source, tmp_path):

@@ -7,15 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from pretrain.config.ds_config import read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks, start_ranks
 from pretrain.engine import execution
-from pretrain.engine.compile_check import problem_of_compiling
 from pretrain.engine.execution import build_model
 from pretrain.model.blocks import Block
 from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.kernel_check import disagreement_with_eager
 from pretrain.model.kernels import cross_entropy
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.engine import training_case as case
@@ -24,14 +23,6 @@ from tests.pretrain.engine.test_execution import loss_and_gradients
 ALONE = Ranks(0, 1, "cpu")
 # As on a GPU: without our kernels for CPUs the loss is compiled, too.
 ON = ("--engine.compile_blocks", "on", "--engine.cpu_kernels", "off")
-
-
-def compile_with(monkeypatch, backend):
-    monkeypatch.setattr(
-        Block, "compile", functools.partialmethod(nn.Module.compile, backend=backend)
-    )
-    loss = torch.compile(cross_entropy._turn_whole, dynamic=False, fullgraph=True, backend=backend)
-    monkeypatch.setattr(cross_entropy, "_compiled_turn", lambda: loss)
 
 
 @pytest.fixture
@@ -43,7 +34,12 @@ def graphs(monkeypatch):
         found.append(len(inputs))
         return graph.forward
 
-    compile_with(monkeypatch, backend)
+    monkeypatch.setattr(
+        Block, "compile", functools.partialmethod(nn.Module.compile, backend=backend)
+    )
+    loss = torch.compile(cross_entropy._turn_whole, dynamic=False, fullgraph=True, backend=backend)
+    monkeypatch.setattr(cross_entropy, "_compiled_turn", lambda: loss)
+    monkeypatch.setattr(execution, "disagreement_with_eager", lambda *_, **__: None)
     return found
 
 
@@ -77,27 +73,21 @@ def test_a_run_needs_five_graphs_however_long_it_is(graphs):
     dropout = ("--model.dropout", "0.1", "--model.attention_dropout", "0.1")
     settings = case.case_settings(*ON, "--engine.recompute_blocks", "true", *dropout)
     engine = case.build_engine(settings, start_ranks(), "zero0_bf16_autocast")
-    graphs.clear()  # of the check at the start
     for steps in (range(4), range(4, 6)):
         case.train_steps(engine, settings, steps)
         engine.evaluate([case.micro_batch(0, 0), case.micro_batch(0, 1)])
         assert len(graphs) == 4 + 1
 
 
-def on_a_gpu_in_name(monkeypatch):
-    """Let "auto" compile blocks, as it does on a GPU."""
-    monkeypatch.setattr(execution, "_compiles_blocks", lambda *_: True)
-
-
-def test_blocks_that_cannot_be_compiled_run_without_and_say_why(monkeypatch):
+def test_a_machine_that_compiles_nothing_runs_blocks_as_they_are_and_says_why(monkeypatch):
     """What Triton raises without Python.h, deep in the chain of torch's own errors."""
 
     def backend(graph, inputs):
         raise subprocess.CalledProcessError(1, ["/usr/bin/gcc", "main.c"])
 
-    compile_with(monkeypatch, backend)
-    with monkeypatch.context() as patched:
-        on_a_gpu_in_name(patched)
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    with monkeypatch.context() as patched:  # as on a GPU
+        patched.setattr(execution, "_compiles_blocks", lambda *_: True)
         found = build_model(load_settings("tiny_cpu", []), {}, ALONE)
     assert not found.execution.compiles_blocks
     assert "blocks not compiled: CalledProcessError: Command" in found.execution.describe()
@@ -106,37 +96,15 @@ def test_blocks_that_cannot_be_compiled_run_without_and_say_why(monkeypatch):
         build_model(load_settings("tiny_cpu", list(ON)), {}, ALONE)
 
 
-def test_a_block_that_computes_no_finite_numbers_is_not_compiled(monkeypatch):
-    def backend(graph, inputs):
-        return lambda *values: [torch.nan * output for output in graph.forward(*values)]
-
-    compile_with(monkeypatch, backend)
-    on_a_gpu_in_name(monkeypatch)
-    found = build_model(load_settings("tiny_cpu", []), {}, ALONE).execution
-    assert found.compile_problem == "loss or gradients of a compiled block are not finite"
-
-
 @pytest.mark.slow("torch looks for compilers for seconds")
 def test_torch_without_a_compiler_is_noticed_at_the_start(monkeypatch):
     """torch's own compilation, and its own error."""
     import torch._inductor.config as inductor
 
     monkeypatch.setenv("CXX", "no-such-compiler")
+    model = load_settings("tiny_cpu", []).model
     with inductor.patch({"cpp.cxx": ("no-such-compiler",), "force_disable_caches": True}):
-        found = problem_of_compiling(
-            load_settings("tiny_cpu", []), ExecutionPlan(compiles_blocks=True), {}, "cpu"
+        found = disagreement_with_eager(
+            "eager", model, length=32, device="cpu", dtype=torch.float32, compiles=True
         )
     assert "no-such-compiler" in found or "No working C++ compiler" in found
-
-
-def test_the_check_compiles_what_the_run_compiles_and_leaves_no_trace(graphs):
-    """The generators of the run's weights, and the counts of torch.compile."""
-    settings = load_settings("tiny_cpu", ["--model.dropout", "0.1"])
-    config = read_ds_config("zero0_bf16_autocast", "cpu")
-    state = torch.get_rng_state()
-    plan = ExecutionPlan("sdpa", compiles_blocks=True)
-    assert problem_of_compiling(settings, plan, config, "cpu") is None
-    assert len(graphs) == 2  # of the block and the loss
-    assert torch.equal(torch.get_rng_state(), state)
-    assert problem_of_compiling(settings, plan, config, "cpu") is None
-    assert len(graphs) == 4  # compiled again: nothing was left

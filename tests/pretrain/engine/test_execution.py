@@ -196,21 +196,7 @@ def test_a_gpu_without_a_compiler_still_has_torchs_attention(monkeypatch, words)
         return None if name == "sdpa" and not compiles else "no gcc"
 
     monkeypatch.setattr(execution, "disagreement_with_eager", disagreement)
-    monkeypatch.setattr(execution, "problem_of_compiling", lambda *_: "no gcc")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     found = build_model(settings_of(*words), {}, Ranks(0, 1, "cuda")).execution
     assert (found.attention, found.compiles_blocks) == ("sdpa", False)
     assert found.compile_problem == "no gcc"
-
-
-def test_an_attention_that_fails_does_not_end_the_compilation_of_blocks(monkeypatch):
-    def problem(attention):
-        return "broken" if attention == "triton" else None
-
-    monkeypatch.setattr(
-        execution, "problem_of_compiling", lambda _, plan, *__: problem(plan.attention)
-    )
-    monkeypatch.setattr(execution, "disagreement_with_eager", lambda name, *_, **__: problem(name))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    found = build_model(settings_of(), {}, Ranks(0, 1, "cuda")).execution
-    assert (found.attention, found.compiles_blocks) == ("sdpa", True)

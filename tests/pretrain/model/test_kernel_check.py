@@ -1,6 +1,6 @@
 """The check of an attention backend before a run uses it."""
 
-import re
+import math
 from functools import partial
 
 import pytest
@@ -9,7 +9,6 @@ import torch
 from pretrain.config.recipe import load_settings
 from pretrain.model import kernel_check
 from pretrain.model.kernel_check import disagreement_with_eager
-from pretrain.model.kernels import triton_attention
 from pretrain.model.kernels.cpu_kernels import obstacle_to_cpu_kernels
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.model.torch_attention import eager
@@ -42,17 +41,6 @@ def test_a_gradient_that_cancels_is_no_disagreement(backend):
 DROPOUT = ("--model.attention_dropout", "0.1")
 
 
-@pytest.mark.parametrize("conditions", [{"dtype": torch.bfloat16, "autocasts": True}, {}])
-@pytest.mark.parametrize("positions", ["tupe-r", "shaw"])
-@pytest.mark.parametrize("backend", ["sdpa", "eager"])
-def test_dropout_is_compared_weight_by_weight_with_every_encoding(backend, positions, conditions):
-    assert check(backend, positions, *DROPOUT, **conditions) is None
-
-
-def test_the_triton_kernels_are_compared_with_dropout():
-    assert check("triton", "tupe-r", *DROPOUT) is None
-
-
 def test_the_generators_of_a_run_are_left_as_they_are():
     torch.manual_seed(7)
     before = torch.get_rng_state()
@@ -60,44 +48,16 @@ def test_the_generators_of_a_run_are_left_as_they_are():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def gradient_of_other_drops(inputs):
-    kept, other = eager(inputs), eager(inputs)
-    return kept.detach() + other - other.detach()
+@pytest.mark.parametrize("backend", ["sdpa", "triton"])
+def test_a_backend_is_run_with_dropout_too(monkeypatch, backend):
+    assert check(backend, "tupe-r", *DROPOUT) is None
+    attend = kernel_check.ATTENTION_BACKENDS[backend]
 
+    def sabotaged(inputs):
+        return attend(inputs) * (math.nan if inputs.dropout else 1.0)
 
-def without_dropout(inputs):
-    return eager(inputs._replace(dropout=0.0))
-
-
-def unscaled(inputs):
-    return eager(inputs) * (1 - inputs.dropout)
-
-
-@pytest.mark.parametrize(
-    ("sabotaged", "complaint"),
-    [
-        (gradient_of_other_drops, "its gradient of .* differs"),
-        (without_dropout, "with dropout 0.1 it keeps 100.0% of the weights"),
-        (unscaled, "its output differs from the reference by 1.0e-01"),
-    ],
-)
-def test_dropout_that_is_wrong_is_found_out(monkeypatch, sabotaged, complaint):
-    monkeypatch.setitem(kernel_check.ATTENTION_BACKENDS, "sdpa", sabotaged)
-    assert check("sdpa", "tupe-r") is None
-    assert re.search(complaint, check("sdpa", "tupe-r", *DROPOUT))
-
-
-def test_a_triton_kernel_that_drops_other_weights_is_found_out(monkeypatch):
-    constants = triton_attention._constants
-
-    def with_less_dropout_in_one(tiling, qkv_BS3NH, lengths_B, dropout):
-        is_key_value_gradient = (
-            tiling is triton_attention._tilings_for(qkv_BS3NH).key_value_gradient
-        )
-        return constants(tiling, qkv_BS3NH, lengths_B, dropout / (1 + is_key_value_gradient))
-
-    monkeypatch.setattr(triton_attention, "_constants", with_less_dropout_in_one)
-    assert "gradient of q, k and v differs" in check("triton", "tupe-r", *DROPOUT)
+    monkeypatch.setitem(kernel_check.ATTENTION_BACKENDS, backend, sabotaged)
+    assert "with dropout its numbers are not finite" in check(backend, "tupe-r", *DROPOUT)
 
 
 @pytest.mark.parametrize(

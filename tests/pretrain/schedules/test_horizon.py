@@ -7,10 +7,7 @@ import random
 import pytest
 
 from pretrain.config.recipe import load_settings
-from pretrain.config.settings import LayerDropSettings, LearningRateSettings
 from pretrain.schedules.horizon import Horizon, ScheduleSegment
-from pretrain.schedules.layer_drop import theta_at
-from pretrain.schedules.learning_rate import DECAYS, learning_rate_at
 from pretrain.schedules.step_plan import Schedule
 from pretrain.train.recording.progress import Progress
 
@@ -126,59 +123,6 @@ def test_the_progress_of_a_run_holds_its_horizon():
     assert resumed.schedule.horizon.position(1000) > 0 and resumed.schedule.plan(1001).theta < 1
     # 3595 seconds are left, at two seconds a step
     assert resumed.schedule.horizon.is_end(3 + 1798)
-
-
-def rate_by_step(step, settings, total):
-    """Return the learning rate as it was defined before there were positions: by whole steps."""
-    warmup = round(settings.warmup_ratio * total)
-    if step < warmup:
-        return settings.peak * (step + 1) / warmup
-    since, until_end = step - warmup, total - warmup
-    return (
-        settings.peak
-        * {
-            "warmup_linear": lambda: 1 - since / until_end,
-            "warmup_linear_decay_exp": lambda: 0.99 ** (since / 50),
-            "warmup_cosine": lambda: 0.5 * (1 + math.cos(math.pi * since / until_end)),
-            "warmup_constant": lambda: 1.0,
-        }[settings.schedule]()
-    )
-
-
-@pytest.mark.parametrize("schedule", list(DECAYS))
-@pytest.mark.parametrize("total", [1, 20, 1600])
-def test_learning_rates_of_a_run_of_given_steps_are_those_of_the_steps(schedule, total):
-    """Bit for bit, for every schedule."""
-    decay = {"decay_rate": 0.99, "decay_steps": 50} if "exp" in schedule else {}
-    for ratio in (0.0, 0.1, 0.37):
-        settings = LearningRateSettings(schedule=schedule, peak=2.3e-3, warmup_ratio=ratio, **decay)
-        horizon = Horizon(total, None)
-        for step in range(total):
-            position = horizon.position(step)
-            found = learning_rate_at(position, settings, total, stride=horizon.stride)
-            assert found == rate_by_step(step, settings, total)
-        assert horizon.is_end(total) and not any(horizon.is_due(step) for step in range(total))
-
-
-@pytest.mark.parametrize("gamma", [None, 0.013])
-def test_theta_of_a_run_of_given_steps_is_that_of_the_steps(gamma):
-    total, rate = 1600, 100 / 1600 if gamma is None else gamma
-    expected = {
-        ("progressive", "none"): lambda step: 0.7 * math.exp(-rate * step) + 0.3,
-        ("progressive", "deepspeed"): lambda step: 0.7 * math.exp(-rate * max(0, step - 1)) + 0.3,
-        ("reverse", "none"): lambda step: 1 - 0.7 * math.exp(-rate * step),  # with None, as of old
-    }
-    horizon = Horizon(total, None)
-    for (schedule, compat), theta in expected.items():
-        settings = LayerDropSettings(schedule=schedule, compat=compat, theta_bar=0.3, gamma=gamma)
-        for step in range(total):
-            # (1 - 0.3) is not 0.7 to the last bit
-            assert theta_at(horizon.position(step), settings, total) == pytest.approx(
-                theta(step), rel=1e-15
-            )
-            assert theta_at(horizon.position(step), settings, total) == theta_at(
-                step, settings, total
-            )
 
 
 def test_theta_of_bing_bert_lags_a_step_of_a_time_budget_too():

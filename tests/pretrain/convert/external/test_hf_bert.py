@@ -192,6 +192,10 @@ def test_a_model_that_was_downloaded_is_used_without_asking_the_hub(tmp_path, mo
     (stored / "refs" / "main").write_text("a" * 40)
     model = save(folder)
     assert_same_logits(load_pretrained("some/bert"), model)
+    (folder / "vocab.txt").rename(tmp_path / "vocab.txt")  # as after AutoModel.from_pretrained
+    with pytest.raises(AssertionError, match="the Hub was asked"):
+        load_pretrained("some/bert")
+    (tmp_path / "vocab.txt").rename(folder / "vocab.txt")
     model.save_pretrained(folder, max_shard_size="10KB")
     (folder / "model.safetensors").unlink(missing_ok=True)
     max(folder.glob("model-*.safetensors")).unlink()  # as after a download that was stopped
