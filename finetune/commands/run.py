@@ -20,12 +20,7 @@ from data_prep.command_line import given_settings
 from data_prep.commands.options import at_least_1
 from data_prep.files.program import shell_command
 from finetune.protocol import Protocol, load_protocol
-from finetune.results.sweep_record import (
-    DEFAULT_KEEP,
-    Keep,
-    SweepRecord,
-    read_sweep_record,
-)
+from finetune.results.sweep_results import DEFAULT_KEEP, Keep, SweepRecord, read_sweep_record
 from finetune.sweep.folder import (
     default_folder,
     merged,

@@ -13,11 +13,9 @@ from pathlib import Path
 from pydantic import BaseModel, FiniteFloat, TypeAdapter
 
 from data_prep.files.atomic import save_text
-from finetune.report.score_table import ScoreTable, score_table
-from finetune.report.scores import chosen_trial
+from finetune.report.score_table import ScoreTable, chosen_trial, score_table
 from finetune.results.result import predictions_file, read_json
-from finetune.results.sweep_record import TableRow
-from finetune.results.sweep_results import read_sweep_results
+from finetune.results.sweep_results import TableRow, read_sweep_results
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.task import Task, TaskError
 from pretrain.config.errors import ConfigError, nearest

@@ -12,7 +12,7 @@ from data_prep.files.atomic import save_text
 from finetune.models.kept_model import is_model
 from finetune.protocol import GROWING, Protocol
 from finetune.results.result import MAJORITY_FILE, SWEEP_FILE
-from finetune.results.sweep_record import (
+from finetune.results.sweep_results import (
     Keep,
     ModelRef,
     SweepRecord,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from data_prep.files.program import shell_command
 from finetune.models.kept_model import as_pretrained, is_model
-from finetune.results.sweep_record import ModelRef
+from finetune.results.sweep_results import ModelRef
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task

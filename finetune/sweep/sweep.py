@@ -20,11 +20,9 @@ from data_prep.files.workers import cpu_count, threads_each
 from finetune.models.kept_model import MODEL_FOLDER, has_model, remove_model
 from finetune.protocol import Protocol
 from finetune.report.page import print_table
-from finetune.report.score_table import default_rule
-from finetune.report.scores import chosen_trial
+from finetune.report.score_table import chosen_trial, default_rule
 from finetune.results.result import Scores, predictions_file, read_result, save_result
-from finetune.results.sweep_record import Keep, ModelRef, read_sweep_record
-from finetune.results.sweep_results import read_group
+from finetune.results.sweep_results import Keep, ModelRef, read_group, read_sweep_record
 from finetune.sweep.references import TaskRef
 from finetune.sweep.trial import Context, MeasuredStep, Message, Trial, TrialRunner, result_of
 from finetune.tasks.task import TaskData

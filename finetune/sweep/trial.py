@@ -21,7 +21,7 @@ from data_prep.shards.manifest import TokenizerRecord
 from finetune.models.kept_model import has_model, remove_model, save_model
 from finetune.protocol import Protocol
 from finetune.results.result import Scores, TrialResult, predictions_file, save_result
-from finetune.results.sweep_record import ModelRef
+from finetune.results.sweep_results import ModelRef
 from finetune.sweep.references import TaskRef, load_model
 from finetune.training.encoding import EncodedTask, encode_task
 from finetune.training.model import attention_on, uses_bf16

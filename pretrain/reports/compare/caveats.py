@@ -5,7 +5,6 @@ were equal and did nothing else. Every launch counts: a resumed run can have cha
 What an older launch did not record counts as equal.
 """
 
-import itertools
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -27,13 +26,9 @@ MOST_NAMES = 2
 # an idle one the share is below 0.01; beside one busy process per core it is about a half.
 LOADED = 0.05
 
-# Largest relative spread of the FLOP/s of a run (interquartile range over median) and of the speeds
-# of the runs of an arm (range over median). Two virtual cores with little else to do have 0.06 to
-# 0.08; a run that shares them with a busy process now and then has 0.2 and more.
+# Largest range of the speeds of the runs of an arm, over their median: 0.06 to 0.08 on two virtual
+# cores with little else to do, 0.2 and more beside a process that is busy now and then.
 UNSTEADY = 0.1
-
-PIECES = 8  # of a run: the time of a few steps varies on any machine
-FEWEST_PIECES = 4  # for quartiles
 
 MACHINE = ("device", "ranks", "machines", "threads")  # what changes the speed alone
 SHORT_HASH = 12
@@ -135,14 +130,12 @@ def reasons_against_seconds(arms: Sequence[Arm]) -> list[str]:
     different += ["precision"] if any("precision" in found for found in chosen) else []
     shares = [weighted_by_seconds(run, "processor_wait_share") or 0.0 for run in runs]
     waits = [share for share in shares if share > LOADED]
-    spreads = [spread for run in runs if (spread := speed_spread(run)) > UNSTEADY]
     speeds = [[run.tokens_per_second for run in arm.runs] for arm in arms]
     ranges = [(max(of_arm) - min(of_arm)) / statistics.median(of_arm) for of_arm in speeds]
     seeds = [spread for spread in ranges if spread > UNSTEADY]
     reasons = [f"different {', '.join(different)}"] if different else []
     for noun, what, found in (
         ("run", "under load", waits),
-        ("run", "of unsteady speed", spreads),
         ("arm", "of unequal speeds", seeds),
     ):
         if found:
@@ -159,27 +152,6 @@ def weighted_by_seconds(run: Run, name: str) -> float | None:
             seconds += row["training_seconds"] - before
         before = row["training_seconds"]
     return total / seconds if seconds > 0 else None
-
-
-def speed_spread(run: Run) -> float:
-    """Return the interquartile range of the FLOP/s in equal pieces of a run, over the median.
-
-    FLOP/s, not tokens/s: with layer drop the cost of a token changes on purpose.
-    """
-    totals = [(0.0, 0.0), *((row["flops"], row["training_seconds"]) for row in run.metrics)]
-    pieces = min(PIECES, len(run.metrics))
-    if pieces < FEWEST_PIECES:
-        return 0.0
-    ends = [totals[number * len(run.metrics) // pieces] for number in range(pieces + 1)]
-    rates = [
-        (flops - flops_before) / (seconds - seconds_before)
-        for (flops_before, seconds_before), (flops, seconds) in itertools.pairwise(ends)
-        if seconds > seconds_before
-    ]
-    if len(rates) < FEWEST_PIECES:
-        return 0.0
-    low, median, high = statistics.quantiles(rates, n=4)
-    return float((high - low) / median) if median > 0 else 0.0
 
 
 def properties(launch: Launch) -> dict[str, str]:

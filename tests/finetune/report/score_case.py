@@ -5,8 +5,7 @@ import json
 from finetune.report.entries import shown
 from finetune.report.score_table import score_table
 from finetune.results.result import TrialResult, save_result
-from finetune.results.sweep_record import ModelRef
-from finetune.results.sweep_results import read_sweep_results
+from finetune.results.sweep_results import ModelRef, read_sweep_results
 from finetune.tasks.catalog import known_tasks
 
 

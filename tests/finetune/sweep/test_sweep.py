@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from finetune.results.result import TrialResult, predictions_file, read_result, save_result
-from finetune.results.sweep_record import ADDED_SETTINGS, ModelRef, read_sweep_record
+from finetune.results.sweep_results import ADDED_SETTINGS, ModelRef, read_sweep_record
 from finetune.sweep import trial as trial_module
 from finetune.sweep.folder import merged, record_of, save_sweep_record
 from finetune.sweep.references import TaskRef

@@ -166,7 +166,6 @@ def test_runs_of_equal_hours_have_equal_budgets_whatever_they_saw(baseline, tmp_
     ("other", "note"),
     [
         ({"finished": False}, "not finished: "),
-        ({"speeds": (50.0, 100.0)}, "seconds not comparable: 1 run of unsteady speed ("),
         ({"waits": 0.4}, "seconds not comparable: 1 run under load (40%)"),
         ({"final_rate": 5e-4}, "learning rate not annealed: 1 run (up to 50% of the peak)"),
         ({"device": "another"}, "seconds not comparable: different device"),

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pretrain.reports.compare.caveats import speed_spread, weighted_by_seconds
+from pretrain.reports.compare.caveats import weighted_by_seconds
 from pretrain.reports.compare.convergence import compare
 from pretrain.reports.compare.runs import read_run
 from pretrain.reports.compare.tables import report_of
@@ -71,17 +71,6 @@ def test_seeds_of_an_arm_at_different_speeds_were_not_alone(baseline, tmp_path):
     assert reason == "1 arm of unequal speeds (22%)"  # 25 / 112.5
 
 
-def test_layer_drop_makes_tokens_cheaper_and_not_the_machine_unsteady(tmp_path):
-    folder = write_run(tmp_path / "run", losses=(7.0, 6.0, 5.0, 4.0, 3.0))
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    seconds = flops = 0.0
-    for line, cost in zip(lines, (1.0, 0.9, 0.7, 0.6, 0.5), strict=True):
-        seconds, flops = seconds + 10 * cost, flops + 1e9 * cost
-        line.update(training_seconds=seconds, flops=flops, tokens_per_second=256 / cost)
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert speed_spread(read_run(folder)) == pytest.approx(0)
-
-
 def test_losses_after_equal_hours_are_not_compared_where_seconds_are_not(tmp_path):
     hours = ("--hours", "2")
     one = write_run(tmp_path / "one", *hours)
@@ -89,14 +78,6 @@ def test_losses_after_equal_hours_are_not_compared_where_seconds_are_not(tmp_pat
     other = write_run(tmp_path / "other", *OTHER, *hours, losses=(7.0, 6.0, 3.0), threads=2)
     assert "-0.500" in report_of(compare(runs(one, same))).as_text(200)
     assert "-1.000" not in report_of(compare(runs(one, other))).as_text(200)
-
-
-def test_jitter_of_short_lines_is_not_a_change_of_speed_and_a_loaded_half_is(tmp_path):
-    losses = [8.0 - number / 10 for number in range(64)]
-    jitter = write_run(tmp_path / "jitter", losses=losses, speeds=(80.0, 120.0))
-    assert speed_spread(read_run(jitter)) == pytest.approx(0)
-    half = write_run(tmp_path / "half", losses=losses, speeds=(100.0,) * 32 + (50.0,) * 32)
-    assert speed_spread(read_run(half)) == pytest.approx((100 - 50) / 75)
 
 
 def test_a_share_of_waiting_is_weighted_by_the_seconds_of_its_line(tmp_path):
