@@ -14,7 +14,7 @@
 #   --hours H               train each run for H hours
 #   --resume                resume the run; a comparison prints what continues it
 #   --elastic               resume the run on another number of GPUs
-#   --dry-run               make every check of a start, print size, time and cost, train nothing
+#   --dry-run               make every check of a start, print size, memory and FLOPs, train nothing
 #   --gpus N                use N GPUs of each host (default: all)
 #   --hostfile FILE         use the machines in this DeepSpeed host file
 #

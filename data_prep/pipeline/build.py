@@ -5,8 +5,6 @@ segments.py), so that a build is resumed after a kill or a loss of power. The sh
 of the sources and settings alone, not of the number of workers, nor of interruptions.
 """
 
-import itertools
-import json
 import shutil
 import sys
 import time
@@ -17,20 +15,13 @@ from typing import Any, Literal, get_args
 
 from tokenizers import Tokenizer
 
-from data_prep.files.atomic import save_text
+from data_prep.files.atomic import save_text, write_through
 from data_prep.files.extras import require
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import quoted
 from data_prep.files.workers import Workers, cpu_count
-from data_prep.pipeline.reading import (
-    EARLY_SEGMENTS,
-    counts_of,
-    forget_damaged,
-    read_segments,
-    read_sources,
-)
+from data_prep.pipeline.reading import EARLY_SEGMENTS, counts_of, read_segments, read_sources
 from data_prep.pipeline.segments import (
-    MOST_PLACES,
     SEGMENT_BYTES,
     SEGMENTS,
     EncodedSegment,
@@ -68,7 +59,6 @@ from data_prep.tokenizer.train import (
 )
 
 SAMPLE_CHARACTERS = 100_000_000  # to train a tokenizer on, approximately
-SKIPPED_FILE = "skipped.jsonl"
 IDENTITY_FILE = "identity.json"
 WORTH_KEEPING = 64  # segments, half a gigabyte; less is read again in a minute
 # Tokenizers that fit have less than 1 % [UNK]. On a text of [UNK] alone the loss is 0.
@@ -138,6 +128,7 @@ class _Identity(StepResult):
     settings: dict[str, object]
     libraries: dict[str, str]
     files: dict[str, list[list[object]]]
+    version: Literal[2]  # of the working folder
 
     def difference(self, now: "_Identity") -> str:
         """Return the first difference in words."""
@@ -147,12 +138,6 @@ class _Identity(StepResult):
                 return f"{name} was {quoted(then)} and is {quoted(value)}"
         changed = [name for name, sizes in now.files.items() if self.files.get(name) != sizes]
         return f"the files of {changed[0]} have changed since" if changed else ""
-
-
-class _Tokenizer(StepResult):
-    """A tokenizer that was loaded or trained."""
-
-    record: TokenizerRecord
 
 
 def _check_identity(settings: BuildSettings, sources: list[Source], workplace: Path) -> None:
@@ -168,11 +153,12 @@ def _check_identity(settings: BuildSettings, sources: list[Source], workplace: P
         settings=settings.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)),
         libraries={name: require(name, by="this build") for name in packages},
         files={source.name: source.identity() for source in sources},
+        version=2,
     )
     file = workplace / IDENTITY_FILE
     before = _Identity.load(file)
     if before is None and file.is_file():
-        print(f"note: {workplace}: of an earlier version, or damaged: built again", file=sys.stderr)
+        print(f"note: {workplace}: begun by an earlier version: built again", file=sys.stderr)
     # Without content these are remains of a finished build, whose removal was interrupted.
     if before and (workplace / CONTENT).is_dir() and any((workplace / SEGMENTS).glob("*.json")):
         if what := before.difference(now):
@@ -206,7 +192,6 @@ class _Build:
             if isinstance(source, FileSource) and source.left_out:
                 print(f"note: {source.name}: left out {source.left_out}", file=sys.stderr)
         tokenizer = self.load_tokenizer()  # before anything is read: a wrong name fails at once
-        forget_damaged(self.workplace, tokenizer.sha256 if tokenizer else None, self.pool)
         if num_read := len(read_segments(self.workplace)):
             num_encoded = len(list(self.workplace.glob(f"{SEGMENTS}/*.encoded.json")))
             print(
@@ -228,9 +213,6 @@ class _Build:
             licence="; ".join(dict.fromkeys(source.licence for source in self.sources)),
             cleaning=dict(sorted(cleaning.items())),
         )
-        if skipped := [place for segment in segments for place in segment.read.skipped]:
-            lines = (json.dumps(place._asdict(), ensure_ascii=False) + "\n" for place in skipped)
-            save_text(self.content / SKIPPED_FILE, "".join(itertools.islice(lines, MOST_PLACES)))
         write_manifest(self.content, manifest)
         return manifest
 
@@ -251,9 +233,9 @@ class _Build:
 
     def load_tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer that is loaded, or was trained by an earlier call."""
-        done = _Tokenizer.load(self.workplace / TOKENIZER_FILE)
-        if done and done.is_whole(self.content):
-            return done.record
+        file = self.workplace / TOKENIZER_FILE
+        if file.exists():
+            return TokenizerRecord.model_validate_json(file.read_bytes())
         if _trained_kind(self.settings) is not None:
             return None
         place = self.settings.tokenizer
@@ -336,7 +318,8 @@ class _Build:
         tokenizer.save(str(file))
         moses = self.settings.language if self.settings.moses else None
         record = record_of(tokenizer, file, kind=kind, moses=moses, names=names)
-        _Tokenizer(record=record).save(self.workplace / TOKENIZER_FILE, file)
+        write_through(file)
+        save_text(self.workplace / TOKENIZER_FILE, record.model_dump_json())
         return record
 
 

@@ -2,21 +2,13 @@
 
 import itertools
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
-from data_prep.pipeline.segments import (
-    SEGMENTS,
-    CheckTask,
-    ReadSegment,
-    ReadTask,
-    Segment,
-    SegmentFiles,
-)
+from data_prep.pipeline.segments import ReadSegment, ReadTask, Segment, SegmentFiles
 from data_prep.settings import BuildSettings, DamagedFiles
 from data_prep.sources.source import (
     EXPECTED_SKIPS,
@@ -40,29 +32,6 @@ def read_segments(workplace: Path) -> list[ReadSegment]:
     while record := ReadSegment.load(SegmentFiles(workplace, len(found)).path("read.json")):
         found.append(record)
     return found
-
-
-def forget_damaged(workplace: Path, tokenizer: str | None, pool: Workers) -> None:
-    """Check what an earlier call wrote; from the first damaged segment on, text is read again.
-
-    Args:
-        workplace: The working folder.
-        tokenizer: The sha256 of its tokenizer, None if that is lost or damaged.
-        pool: Checks the files.
-    """
-    records = (workplace / SEGMENTS).glob("*.json")
-    end = 1 + max((int(file.name.partition(".")[0]) for file in records), default=-1)
-    tasks = (CheckTask(SegmentFiles(workplace, number), tokenizer) for number in range(end))
-    sound = []
-    with progress_bar("checking", end, "part", shown=end > 0) as bar:
-        for is_sound in pool.map(CheckTask.run, tasks):
-            sound.append(is_sound)
-            bar.update()
-    if not all(sound):
-        first = sound.index(False)
-        print(f"note: part {first} of the text is missing or damaged: read again", file=sys.stderr)
-        for number in range(first, end):
-            SegmentFiles(workplace, number).path("read.json").unlink(missing_ok=True)
 
 
 def read_sources(
@@ -171,8 +140,8 @@ def _refuse_skipped(segments: list[ReadSegment], source: Source, settings: Build
     most = MOST_SKIPPED[settings.damaged_files]
     if num_skipped <= most * units:
         return
-    places = [place for segment in segments for place in segment.skipped]
-    first = next((one for one in places if one.reason not in EXPECTED_SKIPS), places[0])
+    places = [segment.first_skipped for segment in segments if segment.first_skipped]
+    first = min(places, key=lambda one: one.reason in EXPECTED_SKIPS)
     can_skip = num_skipped <= units / 2
     raise (CannotReadOn if can_skip else CorpusError)(
         f"{source.name}: {num_skipped:,} of {units:,} {source.unit} were skipped "

@@ -1,11 +1,10 @@
 """Segments of a build: what a worker does with one, and how the result is stored.
 
 A segment is some megabytes of consecutive documents of one source. Each step writes its files and
-then its result, with their checksums; a step whose result is sound is never repeated. The shards do
-not depend on where segments begin and end.
+then, when they have reached the disk, its result; a step whose result exists is never repeated. The
+shards do not depend on where segments begin and end.
 """
 
-import hashlib
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from data_prep.files.atomic import save_text, write_through
 from data_prep.settings import BuildSettings
-from data_prep.shards.manifest import TokenizerRecord, sha256_of
+from data_prep.shards.manifest import TokenizerRecord
 from data_prep.shards.packing import TokenWriter
 from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped, Source
 from data_prep.text.cleaning import clean
@@ -28,7 +27,6 @@ from data_prep.text.sampling import EvenSample
 SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
 SEGMENTS = "segments"  # the folder of their files, in the working folder
 SKIPPED = "skipped: "  # in counts of cleaning, before the reason
-MOST_PLACES = 1000  # entries of skipped.jsonl
 
 
 class StepResult(BaseModel):
@@ -36,39 +34,20 @@ class StepResult(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    written: dict[str, tuple[int, str]] = {}  # size and sha256 of each file of the step
-
     def save(self, file: Path, *written: Path) -> Self:
         """Write the result after the files of the step have reached the disk, and return it."""
         for each in written:
             write_through(each)
-        described = {each.name: (each.stat().st_size, sha256_of(each)) for each in written}
-        result = self.model_copy(update={"written": described})
-        text = result.model_dump_json()
-        save_text(file, f"{_digest(text)}\n{text}")
-        return result
+        save_text(file, self.model_dump_json())
+        return self
 
     @classmethod
     def load(cls, file: Path) -> Self | None:
-        """Return the result; None if there is none, or it is damaged or of an earlier version."""
+        """Return the result; None if there is none, or it is of an earlier version."""
         try:
-            digest, _, text = file.read_text(encoding="utf-8").partition("\n")
-            return cls.model_validate_json(text) if digest == _digest(text) else None
-        except (OSError, UnicodeDecodeError, ValidationError):
+            return cls.model_validate_json(file.read_bytes())
+        except (OSError, ValidationError):
             return None
-
-    def is_whole(self, folder: Path, *, without: str = "") -> bool:
-        """Return whether the files of the step, but for one, are as they were written."""
-        return all(
-            (folder / name).is_file()
-            and ((folder / name).stat().st_size, sha256_of(folder / name)) == described
-            for name, described in self.written.items()
-            if name != without
-        )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class TextCounts(BaseModel):
@@ -95,7 +74,7 @@ class ReadSegment(StepResult):
     words: int
     characters: int
     cleaning: dict[str, int]
-    skipped: tuple[Skipped, ...]
+    first_skipped: Skipped | None
     units: int  # lines or documents, see `Source.unit`
     units_skipped: int  # without those that the source expects to skip
 
@@ -107,8 +86,6 @@ class EncodedSegment(StepResult):
     repeated: TextCounts  # the documents of the partial pass of a weight such as 2.5
     valid: TextCounts
     unknown: int  # tokens of train that are [UNK]
-    tokenizer: str  # its sha256
-    text: str  # a digest of what was encoded
 
 
 class SegmentFiles(NamedTuple):
@@ -199,7 +176,7 @@ class ReadTask(NamedTuple):
             words=int(words.sum()),
             characters=sum(map(len, chain(*documents))),
             cleaning=+counts,
-            skipped=tuple(skipped[:MOST_PLACES]),
+            first_skipped=min(skipped, key=lambda one: one.reason in EXPECTED_SKIPS, default=None),
             units=num_read + num_skipped,
             units_skipped=num_skipped,
         ).save(*map(self.files.path, ("read.json", "text", "counts.npz")))
@@ -218,24 +195,6 @@ class ReadTask(NamedTuple):
             else none,
         )
         return words
-
-
-class CheckTask(NamedTuple):
-    """A segment to check when a build is resumed."""
-
-    files: SegmentFiles
-    tokenizer: str | None  # its sha256, if it is there
-
-    def run(self) -> bool:
-        """Return whether nothing of it is lost or damaged; token ids that are, are forgotten."""
-        place, without = self.files.path("encoded.json"), ""
-        encoded = EncodedSegment.load(place)
-        if encoded and encoded.tokenizer == self.tokenizer and encoded.is_whole(place.parent):
-            without = self.files.path("text").name  # removed when it was encoded
-        else:
-            place.unlink(missing_ok=True)
-        read = ReadSegment.load(self.files.path("read.json"))
-        return read is not None and read.is_whole(place.parent, without=without)
 
 
 class SampleTask(NamedTuple):
@@ -276,10 +235,8 @@ class EncodeTask(NamedTuple):
 
     def run(self) -> EncodedSegment:
         """Encode the documents and write their ids, a file for each part."""
-        files, tokenizer = self.segment.files, self.tokenizer.sha256
-        text = _digest(f"{self.segment.read.model_dump_json()} {self.segment[2:]}")
-        done = EncodedSegment.load(files.path("encoded.json"))
-        if done and (done.tokenizer, done.text) == (tokenizer, text):
+        files = self.segment.files
+        if done := EncodedSegment.load(files.path("encoded.json")):
             return done
         documents, words = files.kept_text()
         encoded = self.encoder.encode(documents)
@@ -308,8 +265,6 @@ class EncodeTask(NamedTuple):
         record = EncodedSegment(
             **counts,
             unknown=sum(int((encoded[place].ids == unknown).sum()) for place in trained),
-            tokenizer=tokenizer,
-            text=text,
         ).save(files.path("encoded.json"), *(files.path(f"{name}.ids") for name in parts))
         files.path("text").unlink()  # it takes twice the disk space of the ids
         return record

@@ -60,8 +60,8 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="make every check of a start, and print size, time and cost; exit status 1 if the run "
-        "cannot start",
+        help="make every check of a start, and print size, memory and FLOPs; exit status 1 if the "
+        "run cannot start",
     )
     parser.add_argument(
         "--on",
@@ -72,7 +72,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--measure",
         type=float,
         metavar="SECONDS",
-        help="with --dry-run: time optimizer steps here for this long, instead of estimating",
+        help="with --dry-run: take optimizer steps here for this long, and print time and cost",
     )
     parser.add_argument(
         "--show-settings", action="store_true", help="with --dry-run: print all settings as JSON"

@@ -1,4 +1,4 @@
-"""Describes a run before it starts: size, memory, disk, time and cost, estimated or measured."""
+"""Describes a run before it starts: size, memory and disk; time and cost if they are measured."""
 
 import shutil
 from collections.abc import Sequence
@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
-import torch
 from tabulate import tabulate
 
 from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.resume import finished_already, micro_sequences_before
-from pretrain.config.ds_config import compute_type, zero_stage
-from pretrain.config.errors import ConfigError
+from pretrain.config.ds_config import zero_stage
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.data.shards import existing_shards
-from pretrain.distributed.hardware import PeakFlops, peak_flops
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.execution import plan_execution, this_machine
 from pretrain.engine.footprint import checkpoint_bytes, needed_bytes, size
@@ -31,27 +28,17 @@ from pretrain.train.measured_steps import MeasuredSteps
 from pretrain.train.recording.progress import Progress
 from pretrain.train.request import RunRequest
 
-# Of the measured rate of matrix products. The CPU comparison reaches 47 to 52 % in bf16 and 72 % in
-# fp32 on one thread of an idle machine; encoders of BERT's size on GPUs mostly 30 to 50 % of the
-# rate of the datasheet. So an estimate is right within a factor of 2, on an idle machine.
-ASSUMED_UTILISATION = 0.4
-
-# What Python and DeepSpeed take for a micro-batch, however small the model: 3 to 6 ms were measured
-# with 2 layers x 32.
-LEAST_SECONDS_PER_PASS = 0.005
-
 MEASURES = "--dry-run --measure 60 measures it"
 
 Rows = list[tuple[str, str]]  # of the description
 
 
 class Found(NamedTuple):
-    """What was measured, or estimated, of a run."""
+    """What is known of the execution of a run."""
 
     micro_batches: MicroBatches
-    seconds_per_step: float
     rows: Rows
-    why: str = ""  # an estimate is what it is; empty: it was measured
+    seconds_per_step: float | None = None  # None: not measured
 
 
 def measured_dry_run(request: RunRequest | None, seconds: float, *, show_settings: bool) -> bool:
@@ -77,7 +64,7 @@ def measured_dry_run(request: RunRequest | None, seconds: float, *, show_setting
             ("seconds per step", f"{per_step:.4g}"),
             *steps.rows(metrics),
         ]
-        found = Found(steps.engine.micro_batches, per_step, rows)
+        found = Found(steps.engine.micro_batches, rows, per_step)
         return on_first_rank(
             ranks, lambda: dry_run(asked, ranks, found, show_settings=show_settings)
         )
@@ -93,7 +80,7 @@ def dry_run(
     Args:
         request: what was asked for.
         ranks: that a start would have, here or on other GPUs.
-        found: what was measured; None: time and cost are estimated.
+        found: what was measured; None: memory is estimated.
         show_settings: whether the resolved settings are printed too, as JSON.
 
     Raises:
@@ -115,13 +102,14 @@ def dry_run(
         ds_config = found.micro_batches.filled_in(ds_config)
         check_sequence_draws(settings, ranks.world_size)
     steps = settings.steps if settings.hours is None else None
-    if found is not None and not found.why and settings.hours is not None:
-        steps = max(1, int(settings.hours * SECONDS_PER_HOUR / found.seconds_per_step))
+    seconds = None if found is None else found.seconds_per_step
+    if seconds is not None and settings.hours is not None:
+        steps = max(1, int(settings.hours * SECONDS_PER_HOUR / seconds))
     print(describe_run(settings, ds_config, ranks.world_size, steps))
     shards = None if "data" in refused else existing_shards(settings)
     rows = [] if found is None else found.rows
     rows += _disk_rows(settings, shards, steps, request.folder)
-    print(f"\n{_in_columns([*rows, *_time_rows(settings, ranks, found)])}")
+    print(f"\n{_in_columns([*rows, *_time_rows(settings, ranks, seconds)])}")
     for subject, obstacle in refused.items():
         cannot = "this machine cannot execute it" if subject == "machine" else "it cannot start"
         print(f"{cannot}: {obstacle}")
@@ -160,23 +148,14 @@ def describe_run(
 
 
 def _estimated(request: RunRequest, ds_config: dict[str, Any], ranks: Ranks) -> Found:
-    """Estimate memory, from the formula of footprint.py, and time, from mean FLOPs and the rate."""
+    """Estimate memory, from the formula of footprint.py."""
     settings = request.settings
     execution = plan_execution(settings, this_machine(ds_config, ranks.device, ranks.gpu))
     before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
     division = choose_micro_batches(settings, ds_config, ranks, execution, before=before)
     needed = needed_bytes(settings, ds_config, ranks.world_size, execution, division.sequences)
     memory = f"about {size(needed)} of {size(free_bytes(ranks))} free"
-    rate = _peak_of(ranks, compute_type(ds_config)).flops_per_second
-    progress = Progress(division.of(settings), ranks.world_size)
-    reachable = ASSUMED_UTILISATION * rate * ranks.world_size
-    per_pass = max(progress.mean_pass_flops() / reachable, LEAST_SECONDS_PER_PASS)
-    seconds = progress.micro_batches_per_step * per_pass
-    why = (
-        f"at {ASSUMED_UTILISATION:.0%} of the rate of matrix products, {rate / 1e9:,.0f} GFLOP/s; "
-        f"may be wrong by a factor of 2; {MEASURES}"
-    )
-    return Found(division, seconds, [("memory per rank", memory)], why)
+    return Found(division, [("memory per rank", memory)])
 
 
 def _disk_rows(
@@ -198,37 +177,18 @@ def _disk_rows(
     return [("checkpoints", checkpoints), ("shards", data), ("free", free)]
 
 
-def _peak_of(ranks: Ranks, dtype: torch.dtype) -> PeakFlops:
-    gpu = ranks.gpu
-    if gpu is None:
-        return peak_flops(ranks.device, dtype)
-    if dtype not in gpu.types:
-        known, asked = (str(each).removeprefix("torch.") for each in (gpu.types[-1], dtype))
-        raise ConfigError(
-            f"the rate of these GPUs is known for {known}, not for {asked}, which engine.ds_config "
-            "asks for; leave that at auto"
-        )
-    return PeakFlops(gpu.flops_per_second, "of the datasheet")
-
-
-def _time_rows(settings: RunSettings, ranks: Ranks, found: Found | None) -> Rows:
+def _time_rows(settings: RunSettings, ranks: Ranks, seconds_per_step: float | None) -> Rows:
     """Return time and cost of a run: GPU hours, or hours of a machine without one."""
-    hours, about, rows = settings.hours, "", []
+    hours = settings.hours
     if hours is None:
-        if found is None:
-            return [("time", "not known here; --on GPUS estimates it for others")]
-        hours = settings.steps * found.seconds_per_step / SECONDS_PER_HOUR
-        if found.why:
-            about, rows = "about ", [("estimated", found.why)]
-    time = (
-        f"{settings.hours:g} h"
-        if settings.hours
-        else amount(SECONDS_PER_HOUR * hours, "training_seconds")
-    )
+        if seconds_per_step is None:
+            return [("time", f"not known; where it will run, {MEASURES}")]
+        hours = settings.steps * seconds_per_step / SECONDS_PER_HOUR
+    time = amount(SECONDS_PER_HOUR * hours, "training_seconds")
     cost = f"{hours:.3g} hours of this machine"
     if ranks.device == "cuda":
         cost = f"{hours * ranks.world_size:.3g} GPU hours"
-    return [("time", f"{about}{time}, without evaluation and checkpoints"), ("cost", cost), *rows]
+    return [("time", f"{time}, without evaluation and checkpoints"), ("cost", cost)]
 
 
 def _in_columns(rows: Sequence[tuple[str, str]]) -> str:

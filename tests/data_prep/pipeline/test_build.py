@@ -185,17 +185,6 @@ def test_every_tenth_may_be_held_out_and_every_tenth_of_the_others_used_again(tm
     assert (splits["valid"].documents, splits["train"].documents) == (10, 90 + 9)
 
 
-def test_damaged_lines_are_skipped_counted_and_listed(few, corpus, tmp_path):
-    bad = tmp_path / "bad.txt"
-    bad.write_bytes(b"Fine.\n\xff\xfe\xfd broken\nFine again.\n\n" + corpus.read_bytes())
-    folder = tmp_path / "shards"
-    manifest = build(few.model_copy(update={"corpus": (str(bad),)}), folder, workers=1)
-    assert manifest.cleaning == {"skipped: not valid UTF-8": 1}
-    listed = [json.loads(line) for line in (folder / "skipped.jsonl").read_text().splitlines()]
-    assert listed == [{"file": str(bad), "line": 2, "reason": "not valid UTF-8"}]
-    assert verify(folder) == []
-
-
 def test_the_route_of_the_tupe_paper_builds(tmp_path):
     text = "".join(
         f"It's “item {n}”, isn't it?  Costs $3.{n}, Dr. Who said.\n\n" for n in range(40)

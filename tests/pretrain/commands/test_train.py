@@ -19,7 +19,6 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.batches import MaskedSplit
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import HELD_OUT_SEED
-from pretrain.distributed import hardware
 from pretrain.distributed.ranks import Ranks
 from pretrain.distributed.step_timer import PHASES
 from pretrain.model.cost import parameters_by_group
@@ -165,8 +164,7 @@ def test_fill_mask_prints_the_five_best_words(whole, capsys):
         main(["fill-mask", str(whole), "no mask"])
 
 
-def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(hardware, "MEASURED_SECONDS", 0.0)
+def test_a_dry_run_ends_with_disk_and_how_to_measure_time(command, tmp_path, capsys):
     words = command.words("--run-folder", tmp_path, "--steps", "3600000", "--dry-run")
     main([*words, "--show-settings"])
     output = capsys.readouterr().out
@@ -177,10 +175,9 @@ def test_a_dry_run_ends_with_disk_time_and_cost(command, tmp_path, capsys, monke
     rows = sum(split.rows for split in open_shards(command.shards).manifest.splits.values())
     assert f"{2 * 32 * rows / 1024:.1f} KiB in {command.shards}" in " ".join(output.split())
     assert f"iB in {tmp_path} time" in " ".join(output.split())  # is free
-    # Two micro-batches of so small a model take 5 ms each at least.
-    assert re.search(r"^time +about 10 h", output, re.MULTILINE)
-    assert re.search(r"^cost +10 hours of this machine$", output, re.MULTILINE)
-    assert "--dry-run --measure 60 measures it" in " ".join(output.split())
+    assert "not known; where it will run, --dry-run --measure 60 measures it" in " ".join(
+        output.split()
+    )
     assert "memory per rank" in output and not list(tmp_path.iterdir())
     main(command.words("--hours", "24", "--dry-run"))
     said = " ".join(capsys.readouterr().out.split())

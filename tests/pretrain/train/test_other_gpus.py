@@ -1,4 +1,4 @@
-"""A dry run for GPUs that this machine lacks: ZeRO stage, micro-batches, memory, time and cost."""
+"""A dry run for GPUs that this machine lacks: ZeRO stage, micro-batches and memory."""
 
 import dataclasses
 import re
@@ -31,14 +31,14 @@ def described(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("recipe", ["bert_large", "tupe_large"])
-def test_the_cost_of_a_large_run_on_16_gpus_is_answered_anywhere(described, recipe):
+def test_a_large_run_on_16_gpus_is_described_anywhere(described, recipe):
     text = described(recipe, "16xA100-SXM4-80GB")
     assert "16 x 1 x 16 ZeRO stage 0" in text and "of 79.0 GiB free" in text
     assert "cannot" not in text
     # 6 FLOPs a token and weight of the blocks; attention and head come on top, a fifth here.
-    hours = 1e6 * 256 * 512 * 6 * MATRICES / (0.4 * 312e12) / 3600
-    found = float(re.search(r"cost ([\d.e+]+) GPU hours", text).group(1))
-    assert 1.05 * hours < found < 1.35 * hours
+    flops = 1e6 * 256 * 512 * 6 * MATRICES
+    found = float(re.search(r"FLOPs in all ([\d.e+]+)", text).group(1))
+    assert 1.05 * flops < found < 1.35 * flops
 
 
 def test_a_gpu_without_bf16_takes_fp16_and_stage_1(described):
@@ -75,7 +75,6 @@ def test_what_does_not_fit_is_refused(described, monkeypatch):
         (("--on", "0xA10"), "--on '0xA10': give a number of GPUs"),
         (("--on", "2xA101"), "--on='A101' does not exist; did you mean A10"),
         (("--on", "2xA10", "--hostfile", "hosts"), "--on gives the GPUs already"),
-        (("--on", "2xA10", "--engine.ds_config", "zero1_fp32"), "is known for float16, not for"),
     ],
 )
 def test_gpus_that_cannot_be_described_are_refused_in_one_line(words, message):
