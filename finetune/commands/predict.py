@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from data_prep.files.atomic import save_text
 from pretrain.config.errors import ConfigError
-from pretrain.reports.words import counted, listed
 
 if TYPE_CHECKING:
     from finetune.models.kept_record import KeptRecord
@@ -35,13 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=".tsv, .csv, .jsonl, .parquet, or .txt with one text a line, of a pair a tab between "
         "the two; default, or -: such lines from stdin",
-    )
-    parser.add_argument(
-        "--text",
-        nargs="+",
-        dest="texts",
-        metavar="COLUMN",
-        help="column of the text, or columns of the pair; default: those of training",
     )
     parser.add_argument("--to", type=Path, metavar="FILE", help="a .csv file; default: stdout")
 
@@ -95,13 +87,7 @@ def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[st
     from finetune.tasks.examples import text_in
     from finetune.tasks.tables import read_rows
 
-    columns = arguments.texts or record.texts
-    if len(columns) != len(record.texts):
-        raise ConfigError(
-            f"--text {' '.join(columns)}: the model of {record.task} was trained on "
-            f"{counted(len(record.texts), 'column')}, {listed(record.texts)}; name as many"
-        )
     is_file = arguments.file not in (None, Path("-"))
     file = arguments.file if is_file else STDIN
-    rows = read_rows(file, columns, suffix=None if is_file else ".txt")
-    return [tuple(text_in(row, column, file) for column in columns) for row in rows]
+    rows = read_rows(file, record.texts, suffix=None if is_file else ".txt")
+    return [tuple(text_in(row, column, file) for column in record.texts) for row in rows]

@@ -35,7 +35,7 @@ from finetune.tasks.custom import OwnTask
 from finetune.tasks.tables import FORMATS
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.settings import explain
-from pretrain.train.sweeps.folder import locked
+from pretrain.train.sweeps.pool import locked
 
 # Settings of a protocol that are options of the command line.
 CHANGEABLE = [name for name in Protocol.model_fields if name not in ("name", "epochs_of")]

@@ -24,7 +24,7 @@ from finetune.results.sweep_results import (
 from finetune.tasks.task import TaskData
 from finetune.training.metrics import majority_scores
 from pretrain.config.errors import ConfigError
-from pretrain.train.sweeps.folder import LOCK_FILE
+from pretrain.train.sweeps.pool import LOCK_FILE
 
 
 def record_of(

@@ -64,13 +64,8 @@ def scores_of(task: Task, outputs: ArrayLike, labels: ArrayLike) -> dict[str, fl
         outputs: of the model, shape (examples, classes); the largest is the prediction. In a
             regression one value per example.
         labels: indices into the task's labels, or values.
-
-    Raises:
-        ValueError: an output is not finite.
     """
     numbers = numpy.asarray(outputs)
-    if not numpy.isfinite(numbers).all():
-        raise ValueError(f"{task.name}: outputs of the model are not finite")
     predictions = numbers if task.kind == "regression" else numbers.argmax(-1)
     return {name: METRICS[name](predictions, labels) for name in task.metrics}
 

@@ -43,8 +43,8 @@ from pretrain.train.launching.child import run_child
 from pretrain.train.launching.given_words import given_words
 from pretrain.train.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches
 from pretrain.train.launching.preparation import prepare_data
-from pretrain.train.sweeps.folder import REPORT, TRIALS, locked
-from pretrain.train.sweeps.plan import Sweep, SweepRun
+from pretrain.train.sweeps.plan import REPORT, TRIALS, Sweep, SweepRun
+from pretrain.train.sweeps.pool import locked
 from pretrain.train.sweeps.training import describe_sweep, describe_time, train_runs
 from pretrain.train.sweeps.tuning import choose, points_tried
 

@@ -102,15 +102,6 @@ def test_how_many_times_sooner_is_a_geometric_mean_over_seeds():
     assert f"| {mean:.1f} times ({low:.1f} - {high:.1f}) |" in table
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path):
-    from records import read_study, write_study
-
-    study = study_of({"a": [5.0, math.inf]}, (1.0, 2.0))
-    write_study(study, tmp_path / "toy.json")
-    assert read_study(tmp_path / "toy.json") == study
-    assert len((tmp_path / "toy.json").read_text().splitlines()) < 40
-
-
 @pytest.fixture(scope="module")
 def sweep(command, tmp_path_factory):
     """The folder of a sweep with one run, and its minimal pairs, of which one is a tie."""

@@ -1,4 +1,9 @@
-"""A sweep of pre-training: several arms, each with several seeds."""
+"""A sweep of pre-training: several arms, each with several seeds, and its folder.
+
+runs/NAME/ARM-seedN              a run folder for each seed
+runs/NAME/trials/ARM-VALUE-seedN those of tuning
+runs/NAME/report                 the comparison
+"""
 
 import argparse
 import json
@@ -19,9 +24,9 @@ from pretrain.reports.compare.run_files import Launched, has_ended, read_checked
 from pretrain.reports.words import listed
 from pretrain.train.launching.given_words import laid_under, setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
-from pretrain.train.sweeps.folder import REPORT, TRIALS
 from pretrain.train.sweeps.spec import MOST_SEEDS, ArmSpec, spec_of
 
+REPORT, TRIALS = "report", "trials"  # beside the runs: folders
 MOST_SEED = 2**63
 MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")
 # Beginnings of the names of settings that may not change while a sweep is trained.

@@ -1,4 +1,4 @@
-"""Works on the units of a sweep, as many at once as there are slots.
+"""Works on the units of a sweep, as many at once as there are slots, and locks its folder.
 
 A unit is an arm at a point of its grid with a seed: a pre-training run, a fine-tuning trial. It has
 a folder, and is over when its result is there. A slot is where one unit at a time is worked on: a
@@ -7,22 +7,28 @@ that fails, fails alone.
 """
 
 import contextlib
+import errno
+import fcntl
 import multiprocessing
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from tqdm import tqdm
 
+from data_prep.files.atomic import remove_strays
 from data_prep.files.errors import UserError
 from data_prep.files.quoting import on_one_line
 from data_prep.files.workers import begin_worker
+from pretrain.config.errors import ConfigError
 from pretrain.train.launching.child import Children, Job
 
+LOCK_FILE = "grid.lock"
 # "spawn": a forked process cannot use CUDA, and may inherit a lock that is never released.
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -177,3 +183,37 @@ def _serve(connection: Connection, prepare: Callable[[], Callable[[Any, Send], N
     while True:
         work(connection.recv(), connection.send)
         connection.send(None)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder and lock it against other sweeps; the lock ends with this process.
+
+    Raises:
+        ConfigError: another process holds the lock, the folder cannot be written, or the disk
+            becomes full.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK_FILE).open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write into {folder}: {error.strerror}; choose another folder"
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another process is running a sweep in {folder}; wait for it, or choose another "
+                "folder"
+            ) from None
+        try:
+            remove_strays(folder)
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise ConfigError(
+                f"cannot write into {folder}: {error.strerror}; make room, and continue the sweep"
+            ) from None

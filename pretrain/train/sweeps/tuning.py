@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
-from pretrain.train.sweeps.folder import TRIALS
-from pretrain.train.sweeps.plan import Sweep, SweepArm, SweepRun
+from pretrain.train.sweeps.plan import TRIALS, Sweep, SweepArm, SweepRun
 from pretrain.train.sweeps.spec import ArmSpec, Point, in_a_name
 
 

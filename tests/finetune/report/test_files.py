@@ -38,34 +38,6 @@ def sweeps(tmp_path):
     return tmp_path
 
 
-def test_markdown_and_latex_have_all_cells_and_mark_the_best(sweeps):
-    table = shown(table_of(sweeps, step="all"))
-    markdown = [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line in table.as_markdown().splitlines()
-    ]
-    latex = [
-        [cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(r" \\"))]
-        for line in table.as_latex([]).splitlines()
-        if line.endswith(r" \\")
-    ]
-    assert markdown[0] == latex[0] == table.columns
-    rows = zip(table.rows, markdown[2:], latex[1:], strict=True)
-    for number, (row, in_markdown, in_latex) in enumerate(rows):
-        cells = zip(row.items(), in_markdown, in_latex, strict=True)
-        for (name, cell), one, other in list(cells)[1:]:
-            value, *below = cell.split("\n")
-            inside = f" ({'; '.join(below)})" if below else ""
-            is_best = (number, name) in table.best
-            assert one == (f"**{value}**" if is_best else value) + inside
-            value = rf"\textbf{{{value}}}" if is_best else value
-            assert other == value + inside.replace(" - ", "--")
-    for name in table.columns[2:]:
-        values = [row[name].split("\n")[0] for row in table.rows]
-        best = {float(values[number]) for number, column in table.best if column == name}
-        assert best == {max(float(value) for value in values if value != "-")}, name
-
-
 def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps):
     out = sweeps / "out"
     parser = CommandParser()

@@ -20,7 +20,7 @@ from finetune.training.batches import TokenRows
 from finetune.training.encoding import EncodedSplit
 from finetune.training.train import Diverged
 from pretrain.config.errors import ConfigError
-from pretrain.train.sweeps.folder import locked
+from pretrain.train.sweeps.pool import locked
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained, tiny_task
 
 

@@ -1,14 +1,11 @@
-import importlib.metadata
 import sys
 from types import SimpleNamespace
 
 import pytest
 
-from data_prep.files import extras
-from finetune.tasks import hub
+from finetune.tasks import suite_files
 from finetune.tasks.glue import GLUE
-from finetune.tasks.hub import load_from_hub, read_hub
-from finetune.tasks.suite_files import read_task
+from finetune.tasks.suite_files import load_from_hub, read_hub, read_task
 from finetune.tasks.task import Example, TaskError
 
 
@@ -69,19 +66,8 @@ def fake_library(monkeypatch):
         load_dataset=lambda name, configuration: {"cola": COLA}[configuration]
     )
     monkeypatch.setitem(sys.modules, "datasets", library)
-    monkeypatch.setattr(hub, "connect_to_hub", lambda: None)
+    monkeypatch.setattr(suite_files, "connect_to_hub", lambda: None)
     return library
-
-
-def test_without_the_library_it_is_said_what_to_install(monkeypatch):
-    def missing(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(extras, "version", missing)
-    with pytest.raises(
-        extras.MissingPackage, match="cola needs .* datasets, .* -m pip install datasets$"
-    ):
-        load_from_hub("nyu-mll/glue", "cola")
 
 
 def test_mnli_is_read_where_the_configuration_of_the_diagnosis_is_not():
@@ -109,6 +95,6 @@ def test_the_place_hub_goes_through_the_library_and_its_errors_are_one_line(
         TaskError, match="^nyu-mll/glue, cola: cannot be read: Gateway time-out; try"
     ):
         load_from_hub("nyu-mll/glue", "cola")
-    monkeypatch.setattr(hub, "connect_to_hub", fails)
+    monkeypatch.setattr(suite_files, "connect_to_hub", fails)
     with pytest.raises(TaskError, match=r"cannot be reached \(Gateway .*\); give the folder of"):
         load_from_hub("nyu-mll/glue", "cola")

@@ -27,8 +27,6 @@ def arms(tmp_path, *curves, **launch):
             folders.append(write_run(folder, *words_of_run, losses=losses, **{**KNOWN, **launch}))
     return folders
 
-    # 5.5 is 4/5 of the way from 5.9 to 5.4, and 1/2 of that from 5.8 to 5.2.
-
 
 def test_one_run_that_recorded_the_entropy_suffices(tmp_path):
     folders = arms(tmp_path, (6.6, 5.0), (6.6, 4.0))

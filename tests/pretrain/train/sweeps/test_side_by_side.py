@@ -67,14 +67,6 @@ def test_a_run_that_is_resumed_keeps_its_number_of_processes(here, run):
         run(*TWO, "--seeds", "3")
 
 
-def test_a_sweep_on_several_machines_trains_one_run_after_the_other(here, run, capsys):
-    here.gpus(4)
-    Path("hosts").write_text("one slots=4\ntwo slots=4\n")
-    run(*TWO, "--hostfile", "hosts")
-    assert "1 at a time" in capsys.readouterr().out
-    assert len(here.calls("deepspeed --hostfile hosts --module pretrain train ")) == 2
-
-
 def test_a_run_that_fails_beside_others_fails_alone_and_each_has_a_file_for_its_output(
     here, run, monkeypatch, capfd
 ):
