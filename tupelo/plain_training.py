@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pretrain.config.batch import micro_batches_per_step, micro_sequences
+from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
@@ -24,7 +24,7 @@ from pretrain.model.objectives.held_out import HeldOutSums
 from pretrain.model.objectives.objective import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import check_learning_rate
-from pretrain.schedules.step_plan import Schedule, StepPlan, finished_before
+from pretrain.schedules.step_plan import Schedule, StepPlan
 from tupelo.evaluation_mode import evaluation_mode
 
 
@@ -75,12 +75,11 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
     return model
 
 
-def step_plans(settings: RunSettings, *, step: int = 1) -> Iterator[StepPlan]:
+def step_plans(settings: RunSettings) -> Iterator[StepPlan]:
     """Iterate over the plans of the optimizer steps of a run: learning rate and layer drop.
 
     Args:
         settings: of the run.
-        step: the first one wanted, from 1.
 
     Returns:
         For each step its `learning_rate`; `theta`, the keep ratio of the last block (Zhang & He
@@ -89,41 +88,35 @@ def step_plans(settings: RunSettings, *, step: int = 1) -> Iterator[StepPlan]:
 
     Raises:
         ConfigError: the run has a time budget, so that its schedule follows the clock of
-            `tupelo train`; or `step` is below 1.
+            `tupelo train`.
     """
     if settings.hours is not None:
         raise ConfigError(
             f"hours={settings.hours:g}: the schedule follows the clock of `tupelo train`; set "
             "hours to None, and steps to their number"
         )
-    _check_step(step)
     schedule = Schedule(settings, world_size=1)
-    return map(schedule.plan, range(step, settings.steps + 1))
+    return map(schedule.plan, range(1, settings.steps + 1))
 
 
-def training_batches(settings: RunSettings, *, step: int = 1) -> Iterator[MaskedBatch]:
+def training_batches(settings: RunSettings) -> Iterator[MaskedBatch]:
     """Iterate without end over the micro-batches that `tupelo train` reads on one process.
 
     With batch.micro_sequences=auto they are as large as they can be: of a whole step.
 
     Args:
         settings: with `data.shards`, or a `data.corpus` of which `tupelo prepare` has built them.
-        step: the first optimizer step whose micro-batches are wanted, from 1.
 
     Returns:
         (ids_BS, positions_M, labels_M) on the CPU, int64: ids with some tokens hidden, their flat
         positions `row * S + column`, and their true ids.
 
     Raises:
-        ConfigError: there are no shards, they do not fit the settings, or `step` is below 1.
+        ConfigError: there are no shards, or they do not fit the settings.
         ShardError: they are damaged.
     """
-    _check_step(step)
     batches = TrainingBatches(open_data(settings), settings, _place(settings))
-    first = finished_before(step) * micro_batches_per_step(settings, 1)
-    return batches_from(
-        batches, first, None, workers=settings.data.loader_workers, pin_memory=False
-    )
+    return batches_from(batches, 0, None, workers=settings.data.loader_workers, pin_memory=False)
 
 
 def held_out_loss(model: Objective, settings: RunSettings) -> float:
@@ -152,8 +145,3 @@ def held_out_loss(model: Objective, settings: RunSettings) -> float:
 
 def _place(settings: RunSettings) -> Place:
     return Place(micro_sequences(settings, 1), rank=0, world_size=1)
-
-
-def _check_step(step: int) -> None:
-    if step < 1:
-        raise ConfigError(f"step={step} does not exist: steps are counted from 1")

@@ -166,29 +166,13 @@ def toml_in(path: Path) -> dict[str, Any]:
         ConfigError: it cannot be read, or is not valid TOML.
     """
     try:
-        tree = tomllib.loads(path.read_bytes().decode("utf-8"))
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except RecursionError:
         raise ConfigError(f"{path} is not valid TOML: nested too deeply") from None
     except ValueError as error:  # TOML, UTF-8, or a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {plain(str(error))}") from None
-    _refuse_huge_numbers(tree, path)
-    return tree
-
-
-def _refuse_huge_numbers(tree: dict[str, Any], path: Path) -> None:
-    """Refuse integers of more than 64 bits, which Python reads although TOML has none."""
-    values: list[Any] = [tree]
-    for value in values:
-        if isinstance(value, dict):
-            values += value.values()
-        elif isinstance(value, list):
-            values += value
-        elif isinstance(value, int) and value.bit_length() > 64:
-            raise ConfigError(
-                f"{path} is not valid TOML: a number of {value.bit_length():,} bits; at most 64"
-            )
 
 
 def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:

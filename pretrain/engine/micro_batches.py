@@ -91,9 +91,15 @@ def choose_micro_batches(
     Raises:
         ConfigError: on all ranks, not even a pass of one sequence fits.
     """
-    number = _given(settings, ranks, before)
+    numbers, number = possible_micro_sequences(settings, ranks.world_size), None
+    if settings.batch.micro_sequences != "auto":
+        number = micro_sequences(settings, ranks.world_size)
+    elif before in numbers:  # a dry run may be for ranks that only --elastic resumes
+        number = before
     if number is None:
-        numbers = _candidates(settings, ranks)
+        if ranks.device != "cpu":
+            most = max(1, USEFUL_TOKENS // settings.data.sequence_length)
+            numbers = [one for one in numbers if one <= most]
         if model is not None and ranks.device in TRIED:
             run = model, settings, ds_config, ranks
             number = next((n for n in numbers if pass_fits(n, *run)), 0)
@@ -170,20 +176,3 @@ def _try_pass(
         loss = model(*batch, scales)
     loss.backward()
     del reserved
-
-
-def _given(settings: RunSettings, ranks: Ranks, before: int | None) -> int | None:
-    """Return the number that is set, or that of before; None: memory decides."""
-    if settings.batch.micro_sequences != "auto":
-        return micro_sequences(settings, ranks.world_size)
-    # A dry run may be for another number of ranks, which only --elastic resumes.
-    return before if before in possible_micro_sequences(settings, ranks.world_size) else None
-
-
-def _candidates(settings: RunSettings, ranks: Ranks) -> list[int]:
-    """Return the numbers that may be chosen, the largest first."""
-    numbers = possible_micro_sequences(settings, ranks.world_size)
-    if ranks.device == "cpu":
-        return numbers
-    most = max(1, USEFUL_TOKENS // settings.data.sequence_length)
-    return [number for number in numbers if number <= most]

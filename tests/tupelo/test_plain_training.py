@@ -1,6 +1,5 @@
 """Settings, models and training loops of the API, against the command line and the engine."""
 
-import itertools
 import json
 
 import pytest
@@ -88,16 +87,6 @@ def test_the_held_out_loss_is_that_of_the_checkpoint_without_dropout(run):
     found = tupelo.held_out_loss(model, tupelo.settings(run))
     assert found == pytest.approx(last["loss"], rel=2e-6)
     assert model.training
-
-
-def test_a_loop_can_begin_in_the_middle(run):
-    settings = tupelo.settings(run)
-    all_plans = list(tupelo.step_plans(settings))
-    assert list(tupelo.step_plans(settings, step=18)) == all_plans[17:]
-    straight = itertools.islice(tupelo.training_batches(settings), 34, 40)
-    later = itertools.islice(tupelo.training_batches(settings, step=18), 6)
-    for batch, expected in zip(later, straight, strict=True):
-        assert all(map(torch.equal, batch, expected))
 
 
 def test_a_schedule_that_follows_the_clock_is_refused():

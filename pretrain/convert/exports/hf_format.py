@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from data_prep.files.atomic import save_text
-from data_prep.files.quoting import quoted
 from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
 from data_prep.tokenizer.describe import check_described
 from data_prep.tokenizer.load import load_tokenizer
@@ -275,9 +274,4 @@ def _configured(
         record = ExportRecord.model_validate_json(json.dumps(content[RECORD]))
     except ValidationError as error:
         raise ConfigError(f"{place}: {explain(error)}; export again") from None
-    if stock and STOCK_MODELS.get(record.objective) is not stock:
-        raise ConfigError(
-            f"{place} has model_type={stock.model_type!r} and objective="
-            f"{quoted(record.objective)}, which do not belong together; export again"
-        )
     return model, record

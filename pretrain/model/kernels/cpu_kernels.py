@@ -44,7 +44,6 @@ VECTOR_FLAGS = {
 }
 CPU_FEATURES = Path("/proc/cpuinfo")
 KERNEL_TYPES = (torch.float32, torch.bfloat16)
-LIMIT_SECONDS = 600
 
 
 class KernelError(Exception):
@@ -159,8 +158,6 @@ def _compile_command() -> list[str]:
     if capability == "AVX512" and _rounds_to_bf16():
         flags.append("-mavx512bf16")
     defines = [f"CPU_CAPABILITY={capability}", f"CPU_CAPABILITY_{capability}"]
-    if not torch.compiled_with_cxx11_abi():
-        defines.append("_GLIBCXX_USE_CXX11_ABI=0")
     return [
         *(shutil.which(COMPILER) or COMPILER, "-c", "-std=c++20", "-O3", "-fPIC", "-fopenmp", "-w"),
         *flags,
@@ -199,12 +196,7 @@ def _build(compile_command: list[str], library: Path) -> None:
 
 
 def _run(command: list[str]) -> None:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise KernelError(f"{command[0]} takes longer than {error.timeout:.0f} s") from error
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.splitlines()
         errors = [line for line in lines if "error" in line] or lines or ["no message"]

@@ -112,43 +112,14 @@ def their_networks(model, settings):
     return masked, finder
 
 
-def test_stock_electra_has_the_logits_and_the_losses_of_transformers():
-    model, settings = built(*STOCK).eval(), run_settings(*STOCK)
-    with torch.no_grad():
-        torch.nn.init.normal_(model.generator.head.output_bias)
-    masked, finder = their_networks(model, settings)
-    ids_BS, positions_M, labels_M = batch()
-    with torch.no_grad():
-        loss = model(ids_BS, positions_M, labels_M)
-        hidden_MD = model.generator(model.encoder.embed(ids_BS), positions_M)
-        table_VD = model.encoder.token_embeddings.weight
-        logits_MV = model.generator.head.logits(hidden_MD, table_VD)
-        theirs_BSV = masked(ids_BS).logits
-        torch.testing.assert_close(
-            logits_MV, theirs_BSV.flatten(0, 1)[positions_M], rtol=1e-5, atol=1e-5
-        )
-        labels_BS = torch.full_like(ids_BS, IGNORED).flatten().scatter(0, positions_M, labels_M)
-        masked_loss = masked(ids_BS, labels=labels_BS.view_as(ids_BS)).loss
-
-        words_M = sampled_words(
-            model.generator.head, hidden_MD, table_VD, uniform_of_rows(ids_BS, positions_M)
-        )
-        filled_BS, replaced_BS = filled_in(ids_BS, positions_M, labels_M, words_M)
-        found = finder(filled_BS, labels=replaced_BS.long())
-        torch.testing.assert_close(
-            model.head(model.encoder(filled_BS)), found.logits, rtol=1e-5, atol=1e-5
-        )
-    assert replaced_BS.any()
-    torch.testing.assert_close(loss, masked_loss + 50 * found.loss, rtol=1e-5, atol=1e-5)
-
-
-def test_stock_electra_has_the_gradients_of_transformers_in_every_parameter():
+def test_stock_electra_has_the_loss_and_the_gradients_of_transformers_in_every_parameter():
     model, settings = built(*STOCK), run_settings(*STOCK)
     masked, finder = their_networks(model, settings)
     table = finder.electra.embeddings.word_embeddings.weight
     masked.electra.embeddings, masked.generator_lm_head.weight = finder.electra.embeddings, table
     ids_BS, positions_M, labels_M = batch()
-    model(ids_BS, positions_M, labels_M).backward()
+    loss = model(ids_BS, positions_M, labels_M)
+    loss.backward()
 
     hidden_MD = model.generator(model.encoder.embed(ids_BS), positions_M)
     words_M = sampled_words(
@@ -157,7 +128,9 @@ def test_stock_electra_has_the_gradients_of_transformers_in_every_parameter():
     filled_BS, replaced_BS = filled_in(ids_BS, positions_M, labels_M, words_M)
     labels_BS = torch.full_like(ids_BS, IGNORED).flatten().scatter(0, positions_M, labels_M)
     masked_loss = masked(ids_BS, labels=labels_BS.view_as(ids_BS)).loss
-    (masked_loss + 50 * finder(filled_BS, labels=replaced_BS.long()).loss).backward()
+    theirs = masked_loss + 50 * finder(filled_BS, labels=replaced_BS.long()).loss
+    torch.testing.assert_close(loss, theirs, rtol=1e-5, atol=1e-5)
+    theirs.backward()
 
     of_gradients = built(*STOCK)  # a model whose weights are the gradients, under their names
     with torch.no_grad():
