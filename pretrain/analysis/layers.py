@@ -56,10 +56,6 @@ class MeanRatio(NamedTuple):
     ratio: float
     zero_mean: float
 
-    def columns(self, name: str) -> Record:
-        """Return the numbers as columns of a table."""
-        return {name: self.ratio, f"{name}_zero_mean": self.zero_mean}
-
 
 class Change(NamedTuple):
     """What a block does to its input x, over all tokens.
@@ -92,11 +88,14 @@ def findings(subjects: Sequence[Subject]) -> Findings:
             for block, change in enumerate(changes, 1):
                 place = {"run": run, "step": step, "block": block}
                 sizes = {"distance": change.distance, "distance_times_input": change.relative}
-                ends = (
-                    {} if change.to_last is None else change.to_last.columns("mean_ratio_to_last")
-                )
-                means = change.mean.columns("branch_mean_ratio") | ends
-                table.append({**place, **sizes, "cosine": change.cosine, **means})
+                row = {**place, **sizes, "cosine": change.cosine}
+                for name, mean in (
+                    ("branch_mean_ratio", change.mean),
+                    ("mean_ratio_to_last", change.to_last),
+                ):
+                    if mean is not None:
+                        row |= {name: mean.ratio, f"{name}_zero_mean": mean.zero_mean}
+                table.append(row)
     return Findings(
         tables={"layers": table},
         figures={"layers": draw_layers(measured, caption)},

@@ -42,7 +42,8 @@ def read_ds_config(
     """Read the JSON that `engine.ds_config` names.
 
     Args:
-        name: a path, the name of a file in ds_configs/, or "auto": see `default_ds_config`.
+        name: a path, the name of a file in ds_configs/, or "auto": bf16 where the device
+            computes in it, else fp32 on a CPU and fp16, always at stage 1, on CUDA.
         device: where the run will be executed.
         automatic_stage: ZeRO stage of "auto", see engine/zero_choice.py.
         has_bf16: whether the device computes in bf16; None: this machine's device is asked.
@@ -52,7 +53,8 @@ def read_ds_config(
     """
     if name == AUTO:
         in_bf16 = computes_in_bf16(device) if has_bf16 is None else has_bf16
-        name = default_ds_config(device, automatic_stage, in_bf16=in_bf16)
+        other = "zero1_fp16" if device == "cuda" else f"zero{automatic_stage}_fp32"
+        name = f"zero{automatic_stage}_bf16_autocast" if in_bf16 else other
     path = _ds_config_path(name)
     config = read_json_object(path)
     zero = config.get("zero_optimization")
@@ -62,17 +64,6 @@ def read_ds_config(
         }
     check_keys(config, str(path))
     return config
-
-
-def default_ds_config(device: Literal["cpu", "cuda"], stage: int, *, in_bf16: bool) -> str:
-    """Return the name of the configuration that suits a device at a ZeRO stage.
-
-    bf16 where the device computes in it, else fp32 on a CPU and fp16 on CUDA, for which the stage
-    is 1 always.
-    """
-    if in_bf16:
-        return f"zero{stage}_bf16_autocast"
-    return "zero1_fp16" if device == "cuda" else f"zero{stage}_fp32"
 
 
 def computes_in_bf16(device: Literal["cpu", "cuda"]) -> bool:

@@ -116,28 +116,18 @@ class _Case(NamedTuple):
         q_NSH, k_NSH = terms.query_key_NSH
         return terms._replace(query_key_NSH=(q_NSH.detach(), k_NSH.detach()))
 
-    def mixed(self, projected: Tensor, terms: PositionTerms, dropout: float) -> Tensor:
-        run = torch.compile(_mixed, dynamic=False, fullgraph=True) if self.compiles else _mixed
-        output_BNSH: Tensor = run(self.attend, projected, terms, self.encoding.score_scale, dropout)
-        return output_BNSH
-
-
-def _mixed(
-    attend: AttentionBackend,
-    projected: Tensor,
-    terms: PositionTerms,
-    scale: float,
-    dropout: float,
-) -> Tensor:
-    """Do what a block does from its projection on."""
-    return attend(AttentionInputs(projected, terms, scale, dropout))
-
 
 def _results(
     case: _Case, projected: Tensor, upstream_BSNH: Tensor, dropout: float
 ) -> dict[str, Tensor]:
+    backend, scale = case.attend, case.encoding.score_scale
+
+    def attend(projected: Tensor, terms: PositionTerms) -> Tensor:
+        return backend(AttentionInputs(projected, terms, scale, dropout))
+
     leaf = projected.detach().requires_grad_()
-    output_BNSH = case.mixed(leaf, case.terms(leaf), dropout)
+    run = torch.compile(attend, dynamic=False, fullgraph=True) if case.compiles else attend
+    output_BNSH: Tensor = run(leaf, case.terms(leaf))
     names = [name for name, _ in case.encoding.named_parameters()]
     gradients = torch.autograd.grad(
         (output_BNSH.transpose(1, 2) * upstream_BSNH).sum(),  # in the layout that a block gives

@@ -56,11 +56,6 @@ class Horizon:
         )
         self._last_reading: tuple[int, float] | None = None  # finished steps, seconds; this launch
 
-    @property
-    def stride(self) -> float:
-        """Return by how much each of the next steps advances the position."""
-        return self.segment.stride
-
     def position(self, finished: float) -> float:
         """Return the position in the schedule after `finished` steps, from 0 to its span."""
         if self.seconds is None:

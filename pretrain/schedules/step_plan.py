@@ -68,7 +68,7 @@ class Schedule:
         """Return the plan of step `step`."""
         settings, finished = self.settings, finished_before(step)
         position, span = self.horizon.position(finished), self.horizon.span(finished)
-        stride = self.horizon.stride
+        stride = self.horizon.segment.stride
         theta = theta_at(position, settings.layer_drop, span, stride=stride)
         return StepPlan(
             step=step,

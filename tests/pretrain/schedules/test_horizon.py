@@ -27,7 +27,7 @@ class SimulatedRun:
     def go_on(self, until=math.inf):
         while not self.horizon.is_end(self.step) and self.step < until:
             self.positions.append(self.horizon.position(self.step))
-            self.strides.append(self.horizon.stride)
+            self.strides.append(self.horizon.segment.stride)
             self.seconds += self.seconds_of_step(self.step, self.seconds)
             self.step += 1
             if self.step % self.log_every_steps == 0 or self.horizon.is_due(self.step):
