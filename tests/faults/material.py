@@ -90,9 +90,9 @@ class Material:
         assert run.checkpoints() == [BEFORE, NEWEST]
         return run
 
-    def words(self, variant: Variant, *, shards: Path | None = None) -> list[str]:
+    def words(self, variant: Variant) -> list[str]:
         """Return the command line of a run, but for its folder."""
-        data = ("--data.shards", str(shards or self.shards))
+        data = ("--data.shards", str(self.shards))
         return ["train", "tiny_cpu", *data, *map(str, RUN), *variant.words()]
 
 

@@ -12,16 +12,16 @@ from tests.same_numbers.comparison import CLOCK, differences
 class Run:
     """A run folder, the launches that work on it, and the logs of what they consumed."""
 
-    def __init__(self, material, place, variant, *, words=(), folder=None, shards=None):
+    def __init__(self, material, place, variant, *, words=(), folder=None):
         place.mkdir(parents=True, exist_ok=True)
         self.material, self.place, self.variant = material, place, variant
         self.folder = folder or place / "run"
-        self.words = [*material.words(variant, shards=shards), *map(str, words)]
+        self.words = [*material.words(variant), *map(str, words)]
         self.num_launches = 0
 
-    def copy(self, place, folder=None, **how):
+    def copy(self, place, folder=None):
         """Return a run that goes on in a copy of this one's folder, or in another folder."""
-        copy = Run(self.material, place, self.variant, folder=folder, **how)
+        copy = Run(self.material, place, self.variant, folder=folder)
         if folder is None:
             shutil.copytree(self.folder, copy.folder)
         for log in self.place.glob("launch-*.jsonl"):

@@ -5,7 +5,6 @@ The log of samples must hold each of the run in order; metrics, final weights an
 
 import random
 import re
-import shutil
 import signal
 import time
 
@@ -73,13 +72,6 @@ def folder_of(run, step):
     return run.folder / "checkpoints" / f"step_{step:08d}"
 
 
-def refused_in_one_line(launch):
-    """Return the one line with which a launch is refused."""
-    assert any(launch.wait()) and "Traceback" not in launch.output
-    (line,) = [line for line in launch.output.splitlines() if line.startswith("error: ")]
-    return line
-
-
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(stopped):
     """Which damages are noticed, the tests of the format show."""
     part = folder_of(stopped, NEWEST) / "part_00000.safetensors"
@@ -89,35 +81,6 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(stopped):
     stopped.finish()
     assert stopped.first_step() == BEFORE
     stopped.judge()
-
-
-@pytest.mark.slow("a launch of its own; the one before is tested above")
-def test_a_checkpoint_of_another_step_is_none_and_where_all_are_damaged_a_run_is_refused(stopped):
-    shutil.rmtree(folder_of(stopped, NEWEST))
-    shutil.copytree(folder_of(stopped, BEFORE), folder_of(stopped, NEWEST))
-    all_damaged = stopped.copy(stopped.place / "copy")
-    stopped.finish()
-    assert stopped.first_step() == BEFORE
-    stopped.judge()
-    for file in all_damaged.folder.glob("checkpoints/*/*"):
-        file.write_bytes(file.read_bytes()[:-100])
-    assert "checkpoint" in refused_in_one_line(all_damaged.start())
-
-
-@pytest.mark.slow("a run that is resumed, twice")
-def test_damaged_shards_are_named_and_restored_ones_continue_the_run(material, new_run, tmp_path):
-    shards = shutil.copytree(material.shards, tmp_path / "shards")
-    victim = sorted(shards.glob("train-*.h5"))[1]
-    content = victim.read_bytes()
-    victim.write_bytes(content[: len(content) * 2 // 3])
-    run = material.stopped.copy(tmp_path / "stopped", shards=shards)
-    fresh = new_run(name="fresh", shards=shards)
-    for each in (run, fresh):
-        assert victim.name in refused_in_one_line(each.start())
-    assert not fresh.folder.exists()
-    victim.write_bytes(content)
-    run.finish()
-    run.judge()
 
 
 @pytest.mark.slow("mounts a disk")

@@ -10,10 +10,6 @@ from pretrain.data.shards import open_data, shards_folder
 from pretrain.train.launching.child import Child, run_child, trainer_words
 
 
-class BuildFailed(SystemExit):
-    """A build ended with an error, which it has printed; not because it was asked to stop."""
-
-
 def must_build(settings: RunSettings) -> bool:
     """Return whether the shards of a run are to be built from its text."""
     return settings.data.shards is None and not shards_folder(settings).exists()
@@ -33,7 +29,7 @@ def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | No
     Raises:
         ConfigError: the shards do not fit the settings, or those that are named do not exist.
         ShardError: they are damaged.
-        SystemExit: the build was stopped, or has failed (`BuildFailed`).
+        SystemExit: the build was stopped, or has failed; it has printed why.
     """
     if not must_build(settings):
         print(describe_data(settings), flush=True)
@@ -44,7 +40,7 @@ def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | No
         print("stopped; the same command continues from here", file=sys.stderr)
         sys.exit(ended.status or 1)
     if ended.status:
-        raise BuildFailed(ended.status)
+        sys.exit(ended.status)
 
 
 def describe_data(settings: RunSettings) -> str:

@@ -52,6 +52,7 @@ def test_what_a_start_would_refuse_is_said_after_the_measurement(command, tmp_pa
     ("words", "message"),
     [
         ("--measure 9", "--measure belongs to --dry-run"),
+        ("--on 2xA10", "--on belongs to --dry-run"),
         ("--dry-run --measure 9 --on 2xA10", "--measure takes steps here, and --on is for other"),
         ("--dry-run --measure 0", "--measure 0: give a number above 0, such as 60"),
         ("--dry-run --measure nan", "--measure nan: give a number above 0"),

@@ -81,8 +81,3 @@ def test_gpus_that_cannot_be_described_are_refused_in_one_line(words, message):
     with pytest.raises(ConfigError) as refused:
         main(["train", "tiny_cpu", "--dry-run", *words])
     assert message in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_on_belongs_to_a_dry_run():
-    with pytest.raises(ConfigError, match="--on belongs to --dry-run"):
-        main(["train", "tiny_cpu", "--on", "2xA10"])
