@@ -49,8 +49,7 @@ def main(arguments: argparse.Namespace) -> None:
     import torch
 
     from data_prep.files.progress_bar import progress_bar
-    from finetune.models.kept_model import kept_folder, read_model
-    from finetune.models.prediction import CHUNK, Predictor
+    from finetune.models.kept_model import CHUNK, Predictor, kept_folder, read_model
     from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 
     to, found = arguments.to, io.StringIO()

@@ -1,4 +1,4 @@
-"""A fine-tuned model on the disk: the folder `model` of a trial, which needs no other file.
+"""A fine-tuned model on the disk, the folder `model` of a trial, and in use on new texts.
 
 It is what transformers' `AutoModelForSequenceClassification` loads. With `positions = "bert-a"` and
 `norm = "post"` it is a `BertForSequenceClassification`, whose pooler is our dense layer; others
@@ -12,12 +12,17 @@ README.md           the model card
 Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel`.
 """
 
+import math
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy
 import torch
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
+from scipy.special import softmax
 from torch import Tensor
 
 from data_prep.files.atomic import put_in_place
@@ -25,8 +30,16 @@ from data_prep.files.program import shell_command
 from finetune.models.card import write_card
 from finetune.models.kept_record import FINE_TUNED, KeptConfiguration, KeptRecord, record_of
 from finetune.results.result import TrialResult, read_json
+from finetune.training.batches import POOL_BATCHES, TokenRows
 from finetune.training.encoding import EncodedTask
-from finetune.training.model import ENCODER, HEAD, TaskModel
+from finetune.training.model import (
+    ENCODER,
+    EVALUATION_BATCH,
+    HEAD,
+    TaskModel,
+    attention_on,
+    logits_of_rows,
+)
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.convert.exports.hf_format import (
@@ -46,6 +59,9 @@ PARTIAL, REMOVED = ".partial", ".removed"
 MOST_NAMED = 10  # in a message
 OUTPUT = {f"{HEAD}output.weight", f"{HEAD}output.bias"}
 REPEAT = "fine-tune again, or restore the folder from a copy"
+# Texts that are sorted by length, cut into batches and written together.
+CHUNK = POOL_BATCHES * EVALUATION_BATCH
+DIGITS = 7  # those of fp32
 
 
 class KeptModel(NamedTuple):
@@ -203,3 +219,40 @@ def as_pretrained(folder: Path) -> Pretrained:
         step=None,  # of pre-training: it has had more than that
         sequence_length=record.pretrained_length,
     )
+
+
+class Predictor:
+    """A fine-tuned model on a device, in fp32 on every machine.
+
+    A text is a tuple of one, or of a pair.
+    """
+
+    def __init__(self, kept: KeptModel, device: torch.device) -> None:
+        self.record, self._text_encoder = kept.record, kept.text_encoder
+        self.num_cut = 0  # texts, so far, that fill the longest row
+        self._model = kept.restored(attention=attention_on(device)).to(device)
+
+    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[list[str | float]]:
+        """Yield of each text the label and the probability of every label, or the value."""
+        record = self.record
+        for start in range(0, len(texts), CHUNK):
+            outputs = self.outputs(texts[start : start + CHUNK])
+            if record.labels:
+                shares_NC = softmax(outputs, axis=1)
+                for best, shares in zip(outputs.argmax(axis=1), shares_NC, strict=True):
+                    yield [record.labels[best], *(float(f"{one:.{DIGITS}g}") for one in shares)]
+                continue
+            # Beside a mean such as a year, the digits that count are those of the spread.
+            places = DIGITS - 1 - math.floor(math.log10(record.spread))
+            for value in map(float, outputs):
+                rounded = round(value, places) if record.centre else float(f"{value:.{DIGITS}g}")
+                yield [rounded]
+
+    def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
+        """Return the logits N x C, or in a regression N numbers in the units of the labels."""
+        length = self.record.sequence_length
+        ids = [self._text_encoder.pair_ids(*text, max_length=length) for text in texts]
+        rows = TokenRows(ids, pad=self._text_encoder.pad, longest=length)
+        self.num_cut += rows.num_full
+        logits_NC = logits_of_rows(self._model, rows, uses_bf16=False)
+        return self.record.target.outputs(logits_NC)

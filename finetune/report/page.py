@@ -9,7 +9,7 @@ from finetune.report.figures import draw_figures
 from finetune.report.score_table import ScoreTable, score_table
 from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow, read_sweep_results
 from pretrain.reports.report_folder import ReportFolder
-from pretrain.reports.terminal import terminal_width
+from pretrain.reports.words import terminal_width
 
 METHOD = """Each model is fine-tuned on each task with every learning rate and every seed, and
 scored on the development set after the last epoch, not after the best one. The score of a

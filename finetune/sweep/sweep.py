@@ -259,7 +259,10 @@ class TrialsRunning:
         if result is None and stopped:
             return
         if result is None:
-            reason = cause_of_death(status)
+            is_killed = isinstance(status, int) and status > 128
+            name = signal.Signals(status - 128).name if is_killed else status
+            memory = ", often for lack of memory: use fewer --at-once" if name == "SIGKILL" else ""
+            reason = f"the worker process ended with {name}{memory}"
             result = result_of(trial, self._sweep.protocol, "failed", reason=reason)
             folder.mkdir(parents=True, exist_ok=True)  # it may have died before making it
             save_result(folder, result)
@@ -276,15 +279,6 @@ def brief(scores: Scores) -> str:
     names = list(next(iter(scores.values())))
     means = {name: statistics.fmean(split[name] for split in scores.values()) for name in names}
     return ", ".join(f"{name} {100 * mean:.1f}" for name, mean in means.items())
-
-
-def cause_of_death(status: int | OSError) -> str:
-    """Return why a trial ended without a result, from the status of its worker process."""
-    if isinstance(status, OSError) or status <= 128:
-        return f"the worker process ended with {status}"
-    name = signal.Signals(status - 128).name
-    memory = ", often for lack of memory: use fewer --at-once" if name == "SIGKILL" else ""
-    return f"the worker process was ended by {name}{memory}"
 
 
 def divided(at_once: int | None, num_trials: int) -> tuple[list[str], int]:

@@ -29,7 +29,6 @@ from finetune.training.train import Diverged, FineTuning, Outcome, build_task_mo
 from pretrain.convert.pretrained import Pretrained
 from pretrain.distributed.freed_memory import keep_freed_memory
 
-REPORT_SECONDS = 0.5
 CONSTANT = "it predicts the same for every example"
 
 
@@ -64,8 +63,8 @@ class MeasuredStep(NamedTuple):
     trial: Trial
 
 
-# How many examples a running trial has trained on since the last message, a remark on its task, or
-# the seconds of a step.
+# How many examples a running trial has trained on in a step, a remark on its task, or the seconds
+# of a step.
 Message = int | str | float
 Send = Callable[[Message], None]
 
@@ -277,14 +276,10 @@ class Curves:
 
     def __init__(self, folder: Path, send: Send) -> None:
         self._writer, self._send = SummaryWriter(str(folder)), send
-        self._unsent, self._sent_at = 0, 0.0
 
     def trained(self, rows: int) -> None:
-        """Count rows; they are sent twice a second."""
-        self._unsent += rows
-        if time.monotonic() - self._sent_at > REPORT_SECONDS:
-            self._send(self._unsent)
-            self._unsent, self._sent_at = 0, time.monotonic()
+        """Send how many rows were trained on."""
+        self._send(rows)
 
     def losses(self, step: int, losses: Sequence[float], learning_rate: float) -> None:
         """Write the mean of the losses."""

@@ -105,16 +105,13 @@ def load_from_hub(dataset: str, configuration: str) -> Splits:
 
     try:
         connect_to_hub()
-    except OSError as error:
-        raise TaskError(
-            f"{where}: the Hugging Face Hub cannot be reached ({error}); give the folder of the "
-            "original files instead, or set HF_HUB_OFFLINE=1 if the data set is in the cache"
-        ) from None
-    try:
         splits: Splits = datasets.load_dataset(dataset, configuration)
     except Exception as error:  # the library passes on errors of many packages
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise TaskError(f"{where}: cannot be read: {reason.rstrip('.')}; try again") from error
+        raise TaskError(
+            f"{where}: cannot be read: {reason.rstrip('.')}; try again, give the folder of the "
+            "original files, or set HF_HUB_OFFLINE=1 if the data set is in the cache"
+        ) from error
     return splits
 
 

@@ -13,7 +13,7 @@ from pretrain.reports.compare.convergence import compare
 from pretrain.reports.compare.runs import read_run
 from pretrain.reports.compare.tables import report_of
 from pretrain.reports.report_folder import ReportFolder
-from pretrain.reports.terminal import terminal_width
+from pretrain.reports.words import terminal_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

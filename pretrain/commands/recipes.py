@@ -9,7 +9,7 @@ import argparse
 
 from data_prep.files.program import shell_command
 from pretrain.config.recipe_files import first_comment, list_of_recipes, sweep_files
-from pretrain.reports.terminal import paragraph, terminal_width
+from pretrain.reports.words import paragraph, terminal_width
 
 EXAMPLE = """\
   # Its first line, for lists.

@@ -10,7 +10,7 @@ import jinja2
 
 from data_prep.files.atomic import save_text
 from pretrain.reports.table import MARKDOWN, Table, as_csv, on_one_line, printable
-from pretrain.reports.terminal import paragraph
+from pretrain.reports.words import paragraph
 
 
 class Picture(NamedTuple):

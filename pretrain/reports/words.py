@@ -1,6 +1,11 @@
-"""Counts, amounts and lists in sentences."""
+"""Counts, amounts and lists in sentences, and sentences within the width of a terminal."""
 
+import shutil
+import textwrap
 from collections.abc import Sequence
+
+WIDTH = 80  # where the output is no terminal
+WIDEST = 120  # longer lines are hard to read
 
 
 def counted(number: int, noun: str) -> str:
@@ -29,3 +34,27 @@ def amount(value: float | None, axis: str) -> str:
         if value >= size:
             return f"{value / size:.2f} {name}"
     return f"{value:.0f}"
+
+
+def terminal_width() -> int:
+    """Return the width of the terminal in letters, at most `WIDEST`."""
+    return min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDEST)
+
+
+def paragraph(text: str, width: int, *, first: str = "", rest: str = "") -> str:
+    """Return a text in lines of at most `width` letters; longer words, such as paths, stay whole.
+
+    Args:
+        text: a sentence or more.
+        width: in letters.
+        first: begins the first line.
+        rest: begins the other lines.
+    """
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

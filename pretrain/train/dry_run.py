@@ -18,8 +18,7 @@ from pretrain.engine.execution import plan_execution, this_machine
 from pretrain.engine.footprint import checkpoint_bytes, needed_bytes, size
 from pretrain.engine.micro_batches import MicroBatches, choose_micro_batches, free_bytes
 from pretrain.model.cost import parameters_by_group
-from pretrain.reports.terminal import paragraph
-from pretrain.reports.words import amount
+from pretrain.reports.words import amount, paragraph
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import check_sequence_draws
 from pretrain.schedules.run_thetas import mean_theta

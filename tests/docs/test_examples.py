@@ -146,11 +146,6 @@ def test_a_job_that_is_stopped_queues_again_and_resumes(job, tmp_path):
     assert status == 0 and calls == [f"{rank}/2 {rank}/2 {resume}" for rank in range(2)]
 
 
-def test_a_job_that_is_stopped_before_training_began_queues_again(job):
-    status, calls = job(*WORDS, STATUS="138")
-    assert [call.split()[-1] for call in calls] == ["texts", "7"] and "requeue" in calls[1]
-
-
 def test_a_job_that_fails_does_not_queue_again(job):
     status, calls = job(*WORDS, STATUS="1")
     assert status == 1 and not [call for call in calls if "requeue" in call]

@@ -8,8 +8,7 @@ import torch
 from pyarrow import parquet
 
 from data_prep.tokenizer.describe import TokenizerError
-from finetune.models.kept_model import read_model
-from finetune.models.prediction import Predictor
+from finetune.models.kept_model import Predictor, read_model
 from finetune.report.entries import report_of
 from finetune.report.page import notes
 from finetune.report.score_table import score_table

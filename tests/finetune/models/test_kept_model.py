@@ -12,13 +12,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from finetune.models import kept_model
 from finetune.models.kept_model import (
+    Predictor,
     as_pretrained,
     has_model,
     kept_folder,
     read_model,
     remove_model,
 )
-from finetune.models.prediction import Predictor
 from finetune.training.train import build_task_model
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.hf_format import CONFIG_FILE, save_weights

@@ -13,9 +13,8 @@ import torch
 from data_prep.files.errors import UserError
 from finetune.__main__ import main
 from finetune.commands import predict as command
-from finetune.models import prediction
-from finetune.models.kept_model import read_model
-from finetune.models.prediction import Predictor
+from finetune.models import kept_model
+from finetune.models.kept_model import Predictor, read_model
 from pretrain.config.errors import ConfigError
 from tests.finetune.models.kept_case import (
     development_texts,
@@ -124,7 +123,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
     file = write(tmp_path, "txt", ["names", "the " * 40, "a " * 50])
     cut = "2 of the 3 texts have 24 tokens or more, and are cut to that\n"
     assert predicted(capsys, classes.folder, file).err == cut
-    monkeypatch.setattr(prediction, "CHUNK", 2)
+    monkeypatch.setattr(kept_model, "CHUNK", 2)
     assert "predict: 100% 3.00/3.00 [" in predicted(capsys, classes.folder, file).err
 
 

@@ -83,7 +83,7 @@ def test_a_trial_whose_worker_is_killed_has_failed_and_its_result_says_why(tmp_p
     assert TrialsRunning(sweep, [trial], ended.append).run(1)
     result = read_result(tmp_path / trial.folder)
     assert result.status == "failed" and ended == sweep.missing() == [trial]
-    assert result.reason.startswith("the worker process was ended by SIGKILL, often for lack of")
+    assert result.reason.startswith("the worker process ended with SIGKILL, often for lack of")
 
 
 def test_scores_of_several_splits_are_shown_as_their_mean():

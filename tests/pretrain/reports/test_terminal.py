@@ -5,8 +5,7 @@ import os
 import pytest
 
 from pretrain.reports.table import Table, as_csv
-from pretrain.reports.terminal import WIDEST, terminal_width
-from pretrain.reports.words import counted, listed
+from pretrain.reports.words import WIDEST, counted, listed, terminal_width
 
 HEADERS = ["arm", *(f"column {n}" for n in range(9)), "differences"]
 ROWS = [
