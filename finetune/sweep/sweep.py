@@ -259,8 +259,9 @@ class TrialsRunning:
         if result is None and stopped:
             return
         if result is None:
-            is_killed = isinstance(status, int) and status > 128
-            name = signal.Signals(status - 128).name if is_killed else status
+            name = str(status)
+            if isinstance(status, int) and status > 128:
+                name = signal.Signals(status - 128).name
             memory = ", often for lack of memory: use fewer --at-once" if name == "SIGKILL" else ""
             reason = f"the worker process ended with {name}{memory}"
             result = result_of(trial, self._sweep.protocol, "failed", reason=reason)
