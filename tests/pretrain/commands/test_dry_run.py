@@ -38,16 +38,6 @@ def test_steps_and_tokens_of_given_hours_follow_from_the_measured_seconds(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_a_start_would_refuse_is_said_after_the_measurement(command, tmp_path):
-    absent = ("--corpus", tmp_path / "nowhere", "--steps", 100_000)
-    status, output = measured(command, "none", *absent)
-    assert status == 1 and "steps of random ids" in output
-    seconds = number(output, r"seconds per step ([\d.e-]+)")
-    hours = number(output, r"cost ([\d.]+) hours of this machine")
-    assert hours == pytest.approx(100_000 * seconds / 3600, rel=0.01)
-    assert f"it cannot start: {tmp_path / 'nowhere'}: no such file" in output
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

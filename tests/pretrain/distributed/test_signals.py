@@ -187,15 +187,3 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_says_how_to_go_on(comman
     stopped_at = step_of(output, folder)
     assert stopped_at >= 5 and "(SIGINT), saved" in output
     assert (folder / "checkpoints" / f"step_{stopped_at:08d}").is_dir()
-
-
-@pytest.mark.slow("a run with worker processes")
-def test_a_process_that_prepares_batches_and_is_killed_ends_the_run_with_one_line(
-    command, tmp_path
-):
-    words = ("--run-folder", tmp_path / "run", *WORDS, "--data.loader_workers", 2)
-    started, group = start(command.words(*words), tmp_path)
-    group[0].kill()
-    assert started.wait() == [1] and "Traceback" not in started.output
-    last = started.output.strip().splitlines()[-1]
-    assert "a loader worker died" in last and "data.loader_workers" in last
