@@ -98,7 +98,10 @@ class Horizon:
         """
         segment = self.segment
         if self._last_reading is not None:
-            self._measure(finished - self._last_reading[0], seconds - self._last_reading[1])
+            steps, passed = finished - self._last_reading[0], seconds - self._last_reading[1]
+            kept = 0.5 ** (steps / HALF_LIFE_STEPS)
+            segment.measured_steps = kept * segment.measured_steps + steps
+            segment.measured_seconds = kept * segment.measured_seconds + passed
         self._last_reading = finished, seconds
         if self.is_end(finished):
             return
@@ -146,11 +149,6 @@ class Horizon:
 
     def _start(self, finished: float) -> int:
         return max((step for step in self.restarts if step <= finished), default=0)
-
-    def _measure(self, steps: int, seconds: float) -> None:
-        kept = 0.5 ** (steps / HALF_LIFE_STEPS)
-        self.segment.measured_steps = kept * self.segment.measured_steps + steps
-        self.segment.measured_seconds = kept * self.segment.measured_seconds + seconds
 
     def _steps_left(self, seconds: float) -> int | None:
         assert self.seconds is not None

@@ -155,7 +155,8 @@ def _compile_command() -> list[str]:
     """Return compiler and flags, without the source and the output."""
     capability = torch.backends.cpu.get_cpu_capability()
     flags = VECTOR_FLAGS[capability].split()
-    if capability == "AVX512" and _rounds_to_bf16():
+    features = CPU_FEATURES.read_text().split() if CPU_FEATURES.is_file() else []
+    if capability == "AVX512" and "avx512_bf16" in features:  # an instruction that rounds
         flags.append("-mavx512bf16")
     defines = [f"CPU_CAPABILITY={capability}", f"CPU_CAPABILITY_{capability}"]
     return [
@@ -164,14 +165,6 @@ def _compile_command() -> list[str]:
         *(f"-D{define}" for define in defines),
         *(f"-I{folder}" for folder in cpp_extension.include_paths()),
     ]
-
-
-def _rounds_to_bf16() -> bool:
-    """Return whether the CPU has an instruction for it."""
-    try:
-        return "avx512_bf16" in CPU_FEATURES.read_text().split()
-    except OSError:
-        return False
 
 
 def _library(compile_command: list[str]) -> Path:
