@@ -9,9 +9,10 @@
 #   --corpus SOURCE ...     text files or folders, see tupelo data build --help
 #   --section.name VALUE    change a setting; RECIPE --help lists all of them
 #   --name NAME             of the comparison (default: compare-DATE-TIME), or of the run
-#   --arms RECIPE ...       compare these recipes, the baseline first; or one sweep: smoke
+#   --arms RECIPE ...       compare these recipes, the baseline first; or one sweep
 #   --seeds N ...           a count (3) or a list (4 8 9)
 #   --hours H               train each run for H hours
+#   --smoke                 test in a minute that everything works: tiny arms, a small text
 #   --resume                resume the run; a comparison prints what continues it
 #   --elastic               resume the run on another number of GPUs
 #   --dry-run               make every check of a start, print size, memory and FLOPs, train nothing

@@ -3,6 +3,7 @@
 import ast
 import functools
 import sys
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -49,10 +50,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 32_856,
+    "lines of the packages": 32_146,
     "lines of benchmarks": 1_496,
-    "lines of tests": 29_599,
-    "words of docs": 12_789,
+    "lines of tests": 28_156,
+    "words of docs": 12_779,
     "words of a page": 1_500,
 }
 
@@ -133,6 +134,15 @@ def test_what_a_run_writes_down_knows_nothing_of_its_loop():
             loop = {name for name in names if name.startswith("pretrain.train.")}
             allowed = (recording, "pretrain.train.stability.")
             assert all(name.startswith(allowed) for name in loop), module
+
+
+def test_no_two_classes_have_one_name():
+    files_of = [file for package in PACKAGES for file in files(package)]
+    trees = [ast.parse(file.read_text()) for file in files_of]
+    names = Counter(
+        node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("package", LEVELS)

@@ -15,12 +15,17 @@ from typing import Any, Literal, get_args
 
 from tokenizers import Tokenizer
 
-from data_prep.files.atomic import save_text, write_through
 from data_prep.files.extras import require
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import quoted
 from data_prep.files.workers import Workers, cpu_count
-from data_prep.pipeline.reading import EARLY_SEGMENTS, counts_of, read_segments, read_sources
+from data_prep.pipeline.reading import (
+    EARLY_SEGMENTS,
+    counts_of,
+    forget_damaged,
+    read_segments,
+    read_sources,
+)
 from data_prep.pipeline.segments import (
     SEGMENT_BYTES,
     SEGMENTS,
@@ -28,7 +33,7 @@ from data_prep.pipeline.segments import (
     EncodeTask,
     SampleTask,
     Segment,
-    StepResult,
+    StageResult,
 )
 from data_prep.pipeline.selection import select_paragraphs
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings
@@ -122,13 +127,12 @@ def build(
     return manifest
 
 
-class _Identity(StepResult):
+class _Identity(StageResult):
     """What determines the bytes of a build."""
 
     settings: dict[str, object]
     libraries: dict[str, str]
     files: dict[str, list[list[object]]]
-    version: Literal[2]  # of the working folder
 
     def difference(self, now: "_Identity") -> str:
         """Return the first difference in words."""
@@ -138,6 +142,12 @@ class _Identity(StepResult):
                 return f"{name} was {quoted(then)} and is {quoted(value)}"
         changed = [name for name, sizes in now.files.items() if self.files.get(name) != sizes]
         return f"the files of {changed[0]} have changed since" if changed else ""
+
+
+class _Tokenizer(StageResult):
+    """A tokenizer that was loaded or trained."""
+
+    record: TokenizerRecord
 
 
 def _check_identity(settings: BuildSettings, sources: list[Source], workplace: Path) -> None:
@@ -153,12 +163,11 @@ def _check_identity(settings: BuildSettings, sources: list[Source], workplace: P
         settings=settings.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)),
         libraries={name: require(name, by="this build") for name in packages},
         files={source.name: source.identity() for source in sources},
-        version=2,
     )
     file = workplace / IDENTITY_FILE
     before = _Identity.load(file)
     if before is None and file.is_file():
-        print(f"note: {workplace}: begun by an earlier version: built again", file=sys.stderr)
+        print(f"note: {workplace}: of an earlier version, or damaged: built again", file=sys.stderr)
     # Without content these are remains of a finished build, whose removal was interrupted.
     if before and (workplace / CONTENT).is_dir() and any((workplace / SEGMENTS).glob("*.json")):
         if what := before.difference(now):
@@ -192,6 +201,7 @@ class _Build:
             if isinstance(source, FileSource) and source.left_out:
                 print(f"note: {source.name}: left out {source.left_out}", file=sys.stderr)
         tokenizer = self.load_tokenizer()  # before anything is read: a wrong name fails at once
+        forget_damaged(self.workplace, tokenizer.sha256 if tokenizer else None)
         if num_read := len(read_segments(self.workplace)):
             num_encoded = len(list(self.workplace.glob(f"{SEGMENTS}/*.encoded.json")))
             print(
@@ -233,9 +243,9 @@ class _Build:
 
     def load_tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer that is loaded, or was trained by an earlier call."""
-        file = self.workplace / TOKENIZER_FILE
-        if file.exists():
-            return TokenizerRecord.model_validate_json(file.read_bytes())
+        done = _Tokenizer.load(self.workplace / TOKENIZER_FILE)
+        if done and done.is_whole(self.content):
+            return done.record
         if _trained_kind(self.settings) is not None:
             return None
         place = self.settings.tokenizer
@@ -318,8 +328,7 @@ class _Build:
         tokenizer.save(str(file))
         moses = self.settings.language if self.settings.moses else None
         record = record_of(tokenizer, file, kind=kind, moses=moses, names=names)
-        write_through(file)
-        save_text(self.workplace / TOKENIZER_FILE, record.model_dump_json())
+        _Tokenizer(record=record).save(self.workplace / TOKENIZER_FILE, file)
         return record
 
 

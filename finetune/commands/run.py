@@ -29,7 +29,7 @@ from finetune.sweep.folder import (
     save_sweep_record,
 )
 from finetune.sweep.references import NEWEST, TaskRef, read_model_refs
-from finetune.sweep.sweep import Sweep, describe_sweep, report, run_sweep, trials_of
+from finetune.sweep.sweep import TrialSweep, describe_sweep, report, run_sweep, trials_of
 from finetune.tasks.catalog import SUITES, known_tasks
 from finetune.tasks.custom import OwnTask
 from finetune.tasks.tables import FORMATS
@@ -140,7 +140,7 @@ def main(arguments: argparse.Namespace) -> None:
         report(sweep, has_failed=run_sweep(sweep, arguments.at_once))
 
 
-def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
+def _requested(arguments: argparse.Namespace) -> tuple[TrialSweep, SweepRecord]:
     """Return the sweep of the command, and the record of what it adds to the folder.
 
     Everything is read and checked, the cheapest first, and nothing is written.
@@ -172,7 +172,7 @@ def _requested(arguments: argparse.Namespace) -> tuple[Sweep, SweepRecord]:
     for name, note in notes:
         print(f"{name}: {note}", file=sys.stderr)
     record = record_of(models, data, protocol, predicts_test=predicts_test, keep=arguments.keep)
-    sweep = Sweep(
+    sweep = TrialSweep(
         folder,
         protocol,
         trials_of(models, tasks, protocol),

@@ -45,7 +45,7 @@ def trials_of(
 
 
 @dataclass(frozen=True)
-class Sweep:
+class TrialSweep:
     """The trials that one command requests."""
 
     folder: Path
@@ -87,7 +87,7 @@ class Sweep:
         return per_epoch * self.protocol.epochs_on(task)
 
 
-def describe_sweep(sweep: Sweep) -> str:
+def describe_sweep(sweep: TrialSweep) -> str:
     """Return what would be run, for a dry run."""
     missing, every = (
         Counter(trial.task.name for trial in trials) for trials in (sweep.missing(), sweep.trials)
@@ -116,7 +116,7 @@ def describe_sweep(sweep: Sweep) -> str:
     )
 
 
-def run_sweep(sweep: Sweep, at_once: int | None) -> bool:
+def run_sweep(sweep: TrialSweep, at_once: int | None) -> bool:
     """Run the missing trials, show the progress, and keep the models that are to stay.
 
     A trial writes its model before its result, so that a sweep that is killed at any moment holds
@@ -192,7 +192,7 @@ class TrialsRunning:
     """Trials of a sweep that are run now, and their progress."""
 
     def __init__(
-        self, sweep: Sweep, trials: Sequence[Trial], on_end: Callable[[Trial], None]
+        self, sweep: TrialSweep, trials: Sequence[Trial], on_end: Callable[[Trial], None]
     ) -> None:
         """Prepare; `on_end` is called with each trial that has a result."""
         self._sweep, self._trials, self._on_end = sweep, trials, on_end
@@ -290,7 +290,7 @@ def divided(at_once: int | None, num_trials: int) -> tuple[list[str], int]:
     return devices, threads_each(count)
 
 
-def report(sweep: Sweep, *, has_failed: bool) -> None:
+def report(sweep: TrialSweep, *, has_failed: bool) -> None:
     """Print the table of the folder, its remarks and its place.
 
     Raises:

@@ -210,7 +210,7 @@ class TrialRunner:
         if train.num_full:
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
             send(f"{of_all} have {train.longest} tokens or more, and are cut to that")
-        fine_tuning, curves = self._fine_tuning(trial), Curves(folder, send)
+        fine_tuning, curves = self._fine_tuning(trial), TrialCurves(folder, send)
         try:
             outcome = fine_tuning.run(curves, predicts_test=predicts_test)
         finally:
@@ -271,7 +271,7 @@ def write_predictions(folder: Path, data: EncodedTask, outcome: Outcome) -> None
         save_text(predictions_file(folder, name), json.dumps(lines) + "\n")
 
 
-class Curves:
+class TrialCurves:
     """Observer that writes curves to TensorBoard and sends the progress to the main process."""
 
     def __init__(self, folder: Path, send: Send) -> None:

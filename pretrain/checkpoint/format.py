@@ -55,7 +55,7 @@ class Piece(NamedTuple):
     size: int
 
 
-class Part(BaseModel):
+class PartRecord(BaseModel):
     """The description of one file in checkpoint.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -86,7 +86,7 @@ class Content(BaseModel):
     world_size: int
     shapes: dict[str, list[int]]  # of the parameters
     optimizer_state: dict[str, list[str]]  # names of the state tensors of each parameter
-    parts: dict[str, Part]  # by the name of the file
+    parts: dict[str, PartRecord]  # by the name of the file
     engine: EngineCounters
     progress: dict[str, Any]  # counters of the run
 
@@ -173,7 +173,7 @@ class Checkpoint:
 
 def write_part(
     folder: Path, rank: int, tensors: Mapping[str, Tensor], pieces: Mapping[str, Piece]
-) -> dict[str, Part]:
+) -> dict[str, PartRecord]:
     """Write the file of one rank and wait until it is on the disk.
 
     Args:
@@ -197,7 +197,7 @@ def write_part(
         raise OSError(*words) from None
     file.chmod(mode)
     write_through(file)
-    part = Part(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
+    part = PartRecord(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
     return {file.name: part}
 
 

@@ -14,7 +14,7 @@ from data_prep.files.quoting import quoted
 from pretrain.config.errors import ConfigError
 
 
-class Block(BaseModel):
+class JsonBlock(BaseModel):
     """A block whose unknown keys DeepSpeed would ignore."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -37,12 +37,12 @@ BLOCKS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
     "bf16": (CheckedBlock, {"enabled": SWITCH}),
     "zero_optimization": (CheckedBlock, {"stage": (int, Field(0, ge=0, le=3))}),
     "torch_autocast": (
-        Block,
+        JsonBlock,
         {"enabled": SWITCH, "dtype": ANYTHING, "lower_precision_safe_modules": ANYTHING},
     ),
-    "optimizer": (Block, {"type": (str, "AdamW"), "params": TABLE}),
-    "timers": (Block, {"throughput": TABLE}),
-    "flops_profiler": (Block, dict.fromkeys(PROFILER, ANYTHING)),
+    "optimizer": (JsonBlock, {"type": (str, "AdamW"), "params": TABLE}),
+    "timers": (JsonBlock, {"throughput": TABLE}),
+    "flops_profiler": (JsonBlock, dict.fromkeys(PROFILER, ANYTHING)),
 }
 # Filled in or read by the trainer, or for logging only.
 OTHERS = (
@@ -55,7 +55,7 @@ FIELDS: dict[str, Any] = dict.fromkeys(OTHERS, ANYTHING)
 for _name, (_base, _fields) in BLOCKS.items():
     _block = create_model(_name, __base__=_base, **_fields)
     FIELDS[_name] = (_block, _block())
-DeepSpeedJson = create_model("DeepSpeedJson", __base__=Block, **FIELDS)
+DeepSpeedJson = create_model("DeepSpeedJson", __base__=JsonBlock, **FIELDS)
 
 FITS = "an encoder of this size fits on the device"
 DIVIDED = "checkpoints rely on weights that are divided among all ranks"

@@ -43,14 +43,11 @@ def test_shards_are_built_and_a_model_trains_without_packages_of_extras_and_repo
 
 
 @pytest.mark.parametrize(
-    ("options", "by", "package"),
-    [
-        (("text.txt", "--data.preset", "tupe"), "sentences=spacy", "spacy"),
-        (("hub:some/texts",), "this build", "datasets"),
-    ],
+    ("options", "package"),
+    [(("text.txt", "--data.preset", "tupe"), "spacy"), (("hub:some/texts",), "datasets")],
 )
 def test_a_package_that_is_missing_is_named_with_its_installation(
-    tmp_path, monkeypatch, options, by, package
+    tmp_path, monkeypatch, options, package
 ):
     def of_the_others(name):
         if name in ("datasets", "spacy"):
@@ -60,7 +57,5 @@ def test_a_package_that_is_missing_is_named_with_its_installation(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("A text.\n")
     monkeypatch.setattr(extras, "version", of_the_others)
-    with pytest.raises(
-        extras.MissingPackage, match=f"^{by} needs the package {package}, .*install"
-    ):
+    with pytest.raises(extras.MissingPackage, match=f"needs the package {package}, .*install"):
         main(["build", "--to", "shards", "--corpus", *options])

@@ -20,7 +20,7 @@ from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, as
 from pretrain.convert.model import Pretrained, without_generator
 from pretrain.convert.stock_models import stock_model
 from pretrain.model.positions import POSITION_ENCODINGS
-from pretrain.reports.compare.run_files import Evaluation, Launch, Metrics, read_checked_lines
+from pretrain.reports.compare.run_files import EvaluationLine, Launch, Metrics, read_checked_lines
 from pretrain.reports.words import amount
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds
@@ -161,7 +161,7 @@ def _training_rows(pretrained: Pretrained, run: Path) -> Rows:
     for last in newest("metrics.jsonl", Metrics):
         names = {"tokens": "tokens", "training_seconds": "time", "flops": "FLOPs"}
         rows += [[name, amount(last[axis], axis)] for axis, name in names.items()]
-    for last in newest("evals.jsonl", Evaluation):
+    for last in newest("evals.jsonl", EvaluationLine):
         rows.append(["held-out loss", f"{last['loss']:.3f} nats, at step {last['step']:,}"])
     for launch in newest("launches.jsonl", Launch):
         versions = ", ".join(f"{name} {number}" for name, number in launch["versions"].items())

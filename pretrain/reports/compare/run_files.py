@@ -38,7 +38,7 @@ class _Totals(_Line):
     flops: Amount
 
 
-class Evaluation(_Totals):
+class EvaluationLine(_Totals):
     """A line of evals.jsonl."""
 
     loss: Loss  # infinity: diverged, NaN too
@@ -137,7 +137,7 @@ def diverged_at_once(folder: Path) -> bool:
     """Return whether an anomaly stopped a run before it had a finite held-out loss."""
     if (folder / "result.json").is_file() or not was_stopped_by_anomaly(folder):
         return False
-    losses = [line["loss"] for line in read_checked_lines(folder / "evals.jsonl", Evaluation)]
+    losses = [line["loss"] for line in read_checked_lines(folder / "evals.jsonl", EvaluationLine)]
     return not any(map(math.isfinite, losses))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, stored_settings
 from pretrain.reports.compare.run_files import (
-    Evaluation,
+    EvaluationLine,
     Launch,
     Metrics,
     Result,
@@ -114,7 +114,7 @@ def read_run(folder: Path) -> Run:
         settings=stored_settings(read_checked(folder / "run.json", Settings)),
         launches=read_checked_lines(folder / "launches.jsonl", Launch),
         metrics=read_checked_lines(folder / "metrics.jsonl", Metrics),
-        evaluations=read_checked_lines(folder / "evals.jsonl", Evaluation),
+        evaluations=read_checked_lines(folder / "evals.jsonl", EvaluationLine),
         result=read_checked(result, Result) if result.is_file() else None,
         was_stopped=not result.is_file() and was_stopped_by_anomaly(folder),
     )

@@ -1,4 +1,4 @@
-"""A build that is stopped at any moment ends with the same bytes."""
+"""A build that is stopped at any moment, or whose parts are damaged, ends with the same bytes."""
 
 import gzip
 import itertools
@@ -15,8 +15,14 @@ import pytest
 
 from data_prep.pipeline import build as build_module
 from data_prep.pipeline.build import build
-from data_prep.pipeline.segments import EncodeTask
-from data_prep.shards.manifest import ShardError
+from data_prep.pipeline.reading import forget_damaged
+from data_prep.pipeline.segments import (
+    EncodedSegment,
+    EncodeTask,
+    ReadSegment,
+    SegmentFiles,
+)
+from data_prep.shards.manifest import ShardError, sha256_of
 from data_prep.shards.packing import TokenWriter
 from data_prep.sources.source import CorpusError
 from tests.data_prep.small_shards import contents
@@ -83,23 +89,21 @@ def assert_ends_as_straight(settings, folder, **options):
     assert not folder.with_name(f"{folder.name}.building").exists()
 
 
-def test_the_files_of_a_step_have_reached_the_disk_before_its_record(few, tmp_path, monkeypatch):
+def test_what_a_record_names_has_reached_the_disk_before_it(few, tmp_path, monkeypatch):
     disk = Disk(monkeypatch)
-    written = {
-        "read": ("text", "counts.npz"),
-        "encoded": ("train.ids", "repeated.ids", "valid.ids"),
-    }
+    kinds = {"read": ReadSegment, "encoded": EncodedSegment}
     original, checked = disk.unsynced, []
 
     def unsynced(place):
-        number, kind, *_ = place.name.split(".") + [""]  # NUMBER.KIND.json.partial-PID
-        files = [place.with_name(f"{number}.{name}") for name in written.get(kind, ())]
-        checked.extend(files)
-        return original(place) + [lost for file in files for lost in original(file)]
+        _, kind, *_ = place.name.split(".") + [""]  # NUMBER.KIND.json.partial-PID
+        written = kinds[kind].load(place).written if kind in kinds else ()
+        checked.extend(written)
+        return original(place) + [file for n in written for file in original(place.with_name(n))]
 
     disk.unsynced = unsynced
     build(few, tmp_path / "shards", workers=1, segment_bytes=1000)
-    assert {file.name.partition(".")[2] for file in checked} == {*sum(written.values(), ())}
+    named = {name.partition(".")[2] for name in checked}
+    assert named == {"text", "counts.npz", "train.ids", "repeated.ids", "valid.ids"}
     assert [(place, lost) for place, lost in disk.renamed if lost] == []
     assert disk.renamed[-1][0] == tmp_path / "shards"
 
@@ -123,6 +127,54 @@ def straight(settings, corpus, tmp_path_factory):
         patched.setattr(EncodeTask, "run", run)
         build(few, folder / "half", workers=1, segment_bytes=1000)
     return few, folder
+
+
+def damaged(content, kind):
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    return {"emptied": b"", "cut": content[:middle], "flipped": flipped}[kind]
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("segments/000001.counts.npz", "flipped"),
+        ("segments/000001.train.ids", "emptied"),
+        ("segments/000001.read.json", "flipped"),
+        ("segments/000003.text", "flipped"),
+        ("segments/000003.keep.npy", "cut"),
+        ("segments/000003.sample", "cut"),
+        ("content/tokenizer.json", "cut"),
+        ("tokenizer.json", "flipped"),
+        ("identity.json", "emptied"),
+        ("content", "removed"),
+    ],
+)
+def test_what_is_damaged_is_built_again(straight, tmp_path, file, kind):
+    settings, folder = straight
+    half = shutil.copytree(folder / "half.building", tmp_path / "shards.building") / file
+    if kind == "removed":  # as by a kill while the build was cleaned up
+        shutil.rmtree(half)
+    else:
+        half.write_bytes(damaged(half.read_bytes(), kind))
+    build(settings, tmp_path / "shards", workers=1, segment_bytes=3000)
+    assert contents(tmp_path / "shards") == contents(folder / "shards")
+
+
+@pytest.mark.parametrize("kind", ["emptied", "cut", "flipped"])
+@pytest.mark.parametrize("name", ["read.json", "text", "counts.npz", "encoded.json", "valid.ids"])
+def test_every_damage_to_a_part_is_found(straight, tmp_path, name, kind):
+    _, folder = straight
+    tokenizer = sha256_of(folder / "shards" / "tokenizer.json")
+    half = shutil.copytree(folder / "half.building", tmp_path / "building")
+    number = 3 if name == "text" else 0
+    file = half / "segments" / f"{number:06d}.{name}"
+    read = SegmentFiles(half, number).path("read.json")
+    forget_damaged(half, tokenizer)
+    assert read.exists()
+    file.write_bytes(damaged(file.read_bytes() or b"12", kind))
+    forget_damaged(half, tokenizer)
+    assert not read.exists()
 
 
 @pytest.mark.parametrize(
@@ -182,17 +234,14 @@ def test_another_build_in_the_same_place_is_refused(straight, tmp_path, monkeypa
     os.utime(text, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-@pytest.mark.parametrize("by", ["an earlier version", "a kill while it was cleaned up"])
-def test_what_was_left_by_another_is_begun_again(straight, tmp_path, capsys, by):
+def test_a_build_begun_by_an_earlier_version_is_begun_again(straight, tmp_path, capsys):
     settings, folder = straight
     half = shutil.copytree(folder / "half.building", tmp_path / "shards.building")
-    if by == "an earlier version":
-        (half / "identity.json").write_text('{"settings": {}, "libraries": {}, "files": {}}')
-    else:
-        shutil.rmtree(half / "content")
-    build(settings, tmp_path / "shards", workers=1, segment_bytes=3000)
-    is_named = f"note: {half}: begun by an earlier version: built again" in capsys.readouterr().err
-    assert is_named == (by == "an earlier version")
+    for file in (half / "segments").glob("*.json"):
+        file.write_text(file.read_text().partition("\n")[2])
+    (half / "identity.json").write_text('{"settings": {}, "libraries": {}, "files": {}}')
+    build(settings, tmp_path / "shards", workers=1)
+    assert f"note: {half}: of an earlier version, or damaged: built" in capsys.readouterr().err
     assert contents(tmp_path / "shards") == contents(folder / "shards")
 
 

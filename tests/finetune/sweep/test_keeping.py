@@ -10,7 +10,7 @@ from finetune.models.kept_model import FINE_TUNED, MODEL_FOLDER, has_model
 from finetune.results.result import read_result, save_result
 from finetune.sweep.folder import record_of, save_sweep_record
 from finetune.sweep.references import TaskRef
-from finetune.sweep.sweep import Sweep, chosen_trials, report, run_sweep, trials_of
+from finetune.sweep.sweep import TrialSweep, chosen_trials, report, run_sweep, trials_of
 from finetune.sweep.trial import TrialRunner, result_of
 from tests.finetune.fine_tuning_case import protocol
 from tests.finetune.models.kept_case import task_data
@@ -52,7 +52,7 @@ def sweep_in(folder, *, keep="best", models=MODELS[:1], **changes):
     folder.mkdir(exist_ok=True)
     task = TaskRef(data["letters"].task)
     save_sweep_record(folder, record_of(models, data, rules, predicts_test=False), data)
-    return Sweep(folder, rules, trials_of(models, [task], rules), data, False, keep)
+    return TrialSweep(folder, rules, trials_of(models, [task], rules), data, False, keep)
 
 
 def kept_in(folder):

@@ -4,7 +4,7 @@ import signal
 
 from finetune.results.result import read_result, save_result
 from finetune.sweep import sweep as sweep_module
-from finetune.sweep.sweep import Sweep, TrialsRunning, brief
+from finetune.sweep.sweep import TrialsRunning, TrialSweep, brief
 from finetune.sweep.trial import MeasuredStep, Trial, result_of
 from tests.finetune.fine_tuning_case import protocol
 from tests.finetune.sweep.test_sweep import NEW, data, task
@@ -44,7 +44,7 @@ class Worker:
 def test_the_length_is_said_first_then_each_end_and_a_remark_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sweep_module, "Worker", Worker)
     trials = [Trial(NEW, task("RTE"), 1e-4, seed) for seed in (0, 1)]
-    sweep = Sweep(tmp_path, protocol(), trials, {"RTE": data("RTE")}, False)
+    sweep = TrialSweep(tmp_path, protocol(), trials, {"RTE": data("RTE")}, False)
     assert not TrialsRunning(sweep, trials, lambda trial: None).run(1)
     output, errors = capsys.readouterr()
     # 40 examples in batches of 8, twice, with two seeds.
@@ -60,7 +60,7 @@ def test_the_length_is_said_first_then_each_end_and_a_remark_once(tmp_path, monk
 def test_few_trials_that_are_left_take_as_long_as_on_few_workers(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sweep_module, "Worker", Worker)
     trials = [Trial(NEW, task("RTE"), 1e-4, seed) for seed in range(8)]
-    sweep = Sweep(tmp_path, protocol(), trials, {"RTE": data("RTE")}, False)
+    sweep = TrialSweep(tmp_path, protocol(), trials, {"RTE": data("RTE")}, False)
     TrialsRunning(sweep, trials[:1], lambda trial: None).run(8)
     assert capsys.readouterr().out.startswith("training takes about 10.0 s,")
 
@@ -79,7 +79,7 @@ class KilledWorker(Worker):
 def test_a_trial_whose_worker_is_killed_has_failed_and_its_result_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep_module, "Worker", KilledWorker)
     trial = Trial(NEW, task("RTE"), 1e-4, 0)
-    sweep, ended = Sweep(tmp_path, protocol(), [trial], {"RTE": data("RTE")}, False), []
+    sweep, ended = TrialSweep(tmp_path, protocol(), [trial], {"RTE": data("RTE")}, False), []
     assert TrialsRunning(sweep, [trial], ended.append).run(1)
     result = read_result(tmp_path / trial.folder)
     assert result.status == "failed" and ended == sweep.missing() == [trial]

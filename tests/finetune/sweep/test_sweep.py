@@ -13,7 +13,7 @@ from finetune.results.sweep_results import ADDED_SETTINGS, ModelRef, read_sweep_
 from finetune.sweep import trial as trial_module
 from finetune.sweep.folder import merged, record_of, save_sweep_record
 from finetune.sweep.references import TaskRef
-from finetune.sweep.sweep import Sweep, divided, trials_of
+from finetune.sweep.sweep import TrialSweep, divided, trials_of
 from finetune.sweep.trial import Context, Trial, TrialRunner
 from finetune.tasks.task import Example, Task, TaskData
 from finetune.training.batches import TokenRows
@@ -264,7 +264,7 @@ def test_what_is_over_is_run_again_only_if_it_failed_or_something_of_it_is_wante
     place.mkdir(parents=True)
 
     def is_over(*, predicts_test=False):
-        sweep = Sweep(tmp_path, protocol(), [TRIAL], {"tiny": data()}, predicts_test)
+        sweep = TrialSweep(tmp_path, protocol(), [TRIAL], {"tiny": data()}, predicts_test)
         return sweep.missing() == []
 
     assert not is_over()
