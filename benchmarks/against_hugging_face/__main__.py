@@ -40,7 +40,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.distributed.freed_memory import keep_freed_memory
-from pretrain.reports.compare.run_files import Evaluation, read_checked_lines
+from pretrain.reports.compare.run_files import EvaluationLine, read_checked_lines
 from pretrain.reports.compare.runs import place_of_loss
 
 RATES = [5e-4, 1e-3, 2e-3, 4e-3]
@@ -152,7 +152,7 @@ def our_run(recipe: str, words: Sequence[str], rate: float, minutes: float, fold
     command = [sys.executable, "-m", "tupelo", "train", recipe, *words, *own]
     shutil.rmtree(folder, ignore_errors=True)  # begun and stopped: it starts anew, as theirs does
     subprocess.run([*command, "--run-folder", str(folder)], check=True)
-    rows = read_checked_lines(folder / "evals.jsonl", Evaluation)
+    rows = read_checked_lines(folder / "evals.jsonl", EvaluationLine)
     return [(row["step"], row["training_seconds"], row["loss"]) for row in rows]
 
 

@@ -116,7 +116,8 @@ def zero_stage_before(folder: Path) -> int | None:
     file = folder / "ds_config.json"
     if not file.is_file():
         return None
-    return int(read_json_object(file, fix=FIX).get("zero_optimization", {}).get("stage", 0))
+    zero = read_json_object(file, fix=FIX).get("zero_optimization")
+    return int(zero.get("stage", 0)) if isinstance(zero, dict) else 0
 
 
 def micro_sequences_before(folder: Path) -> int | None:
