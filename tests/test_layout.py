@@ -52,7 +52,7 @@ LEVELS = {
 BUDGET = {
     "lines of the packages": 32_147,
     "lines of benchmarks": 1_496,
-    "lines of tests": 28_156,
+    "lines of tests": 28_158,
     "words of docs": 12_779,
     "words of a page": 1_500,
 }

@@ -34,6 +34,7 @@ def main(folder, source, *names):
         fresh = hyperparameters(engine)
         engine.restore(Checkpoint(Path(source)))
         assert hyperparameters(engine) == fresh
+        (Path(folder) / name).mkdir(exist_ok=True)
         saver = Saver(Path(folder) / name, CheckpointSettings(), ranks)
         saver.save(3, engine.snapshot(), {})
         saver.wait()

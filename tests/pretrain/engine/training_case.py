@@ -105,6 +105,7 @@ def build_engine(settings, ranks, name):
 
 def whole_and_resumed(settings, ranks, name, folder):
     """Train straight, and from the checkpoint of step 3 once more; return both and the weights."""
+    folder.mkdir(exist_ok=True)
     engine, saver = build_engine(settings, ranks, name), Saver(folder, CheckpointSettings(), ranks)
     losses, norms = train_steps(engine, settings, range(3))
     saver.save(3, engine.snapshot(), {})
