@@ -62,16 +62,24 @@ class Saver:
             except OSError as error:
                 _warn_of_old(_reason(error))
 
-    def save(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
+    def save(
+        self,
+        step: int,
+        snapshot: Snapshot,
+        progress: dict[str, Any],
+        *,
+        lacks_lines: bool = False,
+    ) -> None:
         """Begin to write a checkpoint, after the one before has completed or failed.
 
         Args:
             step: number of finished optimizer steps.
             snapshot: of the engine of this rank.
             progress: counters of the run, of the first rank.
+            lacks_lines: whether metrics up to the step could not be written: then it fails.
         """
         self.wait()
-        self.attempted = step
+        self.attempted, self._lacks_lines = step, lacks_lines
         self._thread = Thread(
             target=self._attempt, args=(step, snapshot, progress), name=f"checkpoint of step {step}"
         )
@@ -112,7 +120,7 @@ class Saver:
                 progress=progress,
                 run=identity_of(self._run)[0],
             )
-            self._together(lambda: write_records_through(self._run) if is_first else None)
+            self._together(lambda: self._write_records_through() if is_first else None)
             self._together(lambda: complete(partial, content) if is_first else None)
         except NotWritten as failure:
             if is_first:
@@ -125,6 +133,11 @@ class Saver:
         except NotWritten as failure:
             if is_first:
                 _warn_of_old(str(failure))
+
+    def _write_records_through(self) -> None:
+        if self._lacks_lines:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_records_through(self._run)
 
     def _together(self, action: Callable[[], Result]) -> list[Result]:
         """Let every rank act and return all results; a failure is raised on all ranks.

@@ -271,9 +271,11 @@ class Trainer:
     def _save(self) -> None:
         self._settle()
         on_first_rank(self.ranks, self.record.check_place)
+        lacks_lines = not on_first_rank(self.ranks, self.record.settle)
         self.monitor.check_weights(self.progress.step)
         self.saver.wait()  # one copy of the state on the host is enough
-        self.saver.save(self.progress.step, self.engine.snapshot(), self.progress.state())
+        state, step = self.progress.state(), self.progress.step
+        self.saver.save(step, self.engine.snapshot(), state, lacks_lines=lacks_lines)
 
     def _finish(self) -> None:
         last = self.progress.schedule.plan(self.progress.step)

@@ -37,7 +37,7 @@ def none(rank):
 @contextlib.contextmanager
 def slow(rank, first, end, seconds):
     """Take longer before the steps from `first` on, and let a hang be seen soon."""
-    trainer.HANG_MINUTES = 0.02
+    trainer.HANG_MINUTES = 0.1
     yield lambda step: time.sleep(seconds * (first <= step < end))
 
 

@@ -81,6 +81,15 @@ class RunRecord:
                 ) from None
         remove_strays(self.folder)
 
+    def settle(self) -> bool:
+        """Write lines that are kept in memory; return whether all are written."""
+        try:
+            for file in self._files:
+                file.settle()
+        except OSError:
+            return False
+        return True
+
     def check_place(self) -> None:
         """Check that the folder is still the one that this launch holds.
 

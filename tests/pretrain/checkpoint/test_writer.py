@@ -155,6 +155,14 @@ def test_a_launch_that_keeps_fewer_makes_room_before_it_saves(tmp_path):
     assert steps(tmp_path) == [10]
 
 
+def test_a_checkpoint_whose_lines_of_metrics_are_not_written_does_not_count(tmp_path, capsys):
+    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
+    saver.save(5, snapshot(), {}, lacks_lines=True)
+    saver.wait()
+    assert steps(tmp_path) == [] and saver.newest is None
+    assert "the checkpoint of step 5 could not be written" in capsys.readouterr().err
+
+
 def test_a_defect_in_the_background_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "write_part", lambda *_: 1 / 0)
     saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
