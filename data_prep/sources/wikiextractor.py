@@ -5,10 +5,9 @@ import html
 from dataclasses import dataclass
 from typing import Literal
 
+from data_prep.sources.places import BEGINNING_OF_ARTICLE
 from data_prep.sources.source import Document, paragraphs_of
 from data_prep.sources.text import TextFiles
-
-BEGINNING_OF_ARTICLE, END_OF_ARTICLE = "<doc ", "</doc>"
 
 
 @dataclass(frozen=True)
@@ -22,8 +21,8 @@ class WikiExtractorFiles(TextFiles):
 
     def paragraphs(self, document: Document) -> list[str]:
         """Return the lines that are not blank, without the title."""
-        text, title = document.text.removesuffix(END_OF_ARTICLE), ""
-        if text.startswith(BEGINNING_OF_ARTICLE):
+        text, title = document.text.removesuffix("</doc>"), ""
+        if text.startswith(BEGINNING_OF_ARTICLE.decode()):
             opening, _, text = text.partition("\n")
             # Not a regular expression: quotes and brackets in titles are not escaped.
             title = opening.partition(' title="')[2].rpartition('"')[0]

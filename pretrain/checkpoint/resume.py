@@ -116,8 +116,11 @@ def zero_stage_before(folder: Path) -> int | None:
     file = folder / "ds_config.json"
     if not file.is_file():
         return None
-    zero = read_json_object(file, fix=FIX).get("zero_optimization")
-    return int(zero.get("stage", 0)) if isinstance(zero, dict) else 0
+    block = read_json_object(file, fix=FIX).get("zero_optimization", {})
+    stage = block.get("stage", 0) if isinstance(block, dict) else None
+    if type(stage) is not int or not 0 <= stage <= 3:
+        raise ConfigError(f"{file} names no ZeRO stage; {FIX}")
+    return stage
 
 
 def micro_sequences_before(folder: Path) -> int | None:

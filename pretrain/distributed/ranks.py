@@ -82,10 +82,8 @@ def refuse_other_code(ranks: Ranks) -> None:
     """
     if ranks.world_size == 1:
         return
-    root = Path(__file__).parents[2]
-    files = sorted(
-        file for name in ("data_prep", "pretrain") for file in (root / name).rglob("*.py")
-    )
+    packages = [Path(__file__).parents[2] / name for name in ("data_prep", "pretrain")]
+    files = sorted(file for folder in packages for file in folder.rglob("*.py"))
     code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()
     found = from_all_ranks((code, torch.__version__), ranks)
     other = next((rank for rank, one in enumerate(found) if one != found[0]), None)

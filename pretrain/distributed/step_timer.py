@@ -92,10 +92,9 @@ class StreamClock(HostClock):
 
     def turn_to(self, name: Phase | None) -> None:
         """End the current phase at this place of the stream, or begin one."""
-        if not self._unused:
-            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            self._unused.append(event)
-        event = self._unused.pop()
+        event = (
+            self._unused.pop() if self._unused else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        )
         event.record(self._stream)
         self._marks.append((name, event))
         if name is None:

@@ -1,6 +1,6 @@
 """Power cuts at random moments of a run and of a build, on a disk of its own.
 
-    python -m tests.faults.power_cut FOLDER [--moments 20] [--seed 0]      as root, 30 minutes
+    python -m tests.faults.power_cut FOLDER [--moments 20]      as root, 30 minutes
 
 The command writes to a file system in an image. At a random moment it is stopped and the image
 copied: what was not flushed is not in the copy. This one is repaired and mounted, and the same
@@ -28,7 +28,6 @@ def main():
     parser = argparse.ArgumentParser("python -m tests.faults.power_cut")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--moments", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     text, disk = folder / "long.txt", folder / "disk"
@@ -48,7 +47,7 @@ def main():
             tupelo(words).wait()
             shutil.rmtree(folder / "good", ignore_errors=True)
             shutil.copytree(disk / "made", folder / "good")
-        seconds, generator = time.monotonic() - start, random.Random(arguments.seed)
+        seconds, generator = time.monotonic() - start, random.Random(0)
         for number in range(arguments.moments):
             moment = generator.uniform(0.2, 1) * seconds
             copy = cut(folder, words, moment)
@@ -59,10 +58,7 @@ def main():
                     if process.wait():
                         found = (folder / "output").read_text().splitlines()[-3:]
                 found = found or differences(folder / "good", disk / "made", files, CLOCK)
-            where = "resumed" if begun else "started again"
-            print(
-                f"{words[0]} {number}, {moment:.1f} s, {where}: {found[:3] or 'equal'}", flush=True
-            )
+            print(f"{words[0]} {number} at {moment:.1f} s: {found[:3] or 'equal'}", flush=True)
 
 
 def cut(folder, words, moment):

@@ -193,8 +193,8 @@ class RunRecord:
         """
         self.check_place()
         try:
-            self._metrics.settle()
-            self._evaluations.settle()
+            for file in self._files:
+                file.settle()
             write_records_through(self.folder)
             save_text(self.folder / RESULT_FILE, json.dumps(result, indent=1) + "\n")
         except OSError as error:

@@ -19,7 +19,6 @@ from pretrain.distributed.signals import (
 )
 from tests.forked_command import start_module
 from tests.pretrain.conftest import ROOT
-from tests.waiting import wait_until
 
 FAR = 1_000_000
 WORDS = ("--steps", FAR, "--checkpoint.every_steps", FAR)
@@ -41,6 +40,15 @@ with Interruption(prints=True) as interruption:
         time.sleep(0.01)
     print("stops:", interruption.cause, flush=True)
 """
+
+
+def wait_until(condition, process, seconds=120):
+    """Return when a condition holds; fail if the process ends before, or so much time passes."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.01)
 
 
 class Waiting:
