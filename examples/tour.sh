@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The commands of README and docs once, in small (not import, data import, finetune submission): a few minutes on two
-# cores, no download.
+# The commands of README and docs once, in small (not import, data import): a few minutes on two cores, no
+# download.
 #
 #   examples/tour.sh [FOLDER]      a new folder for its files; default: a temporary one
 #

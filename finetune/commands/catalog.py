@@ -8,6 +8,5 @@ COMMANDS = {
         ("run", "fine-tune encoders on tasks, over learning rates and seeds"),
         ("predict", "predict the labels of new texts with a fine-tuned model"),
         ("table", "make a table of results, with pictures"),
-        ("submission", "write the files that a benchmark's server takes"),
     )
 }

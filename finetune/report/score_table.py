@@ -103,7 +103,7 @@ def best_rate(rates: Sequence[RateScores]) -> RateScores:
 def chosen_trial(trials: Sequence[EndedTrial], rule: AverageRule) -> EndedTrial | None:
     """Return the trial at the best learning rate whose development score is the median.
 
-    Its model is kept, its predictions are submitted. Of an even number of seeds it is the lower one
+    Its model is kept. Of an even number of seeds it is the lower one
     of the middle two. A diverged seed is the lowest. None: it diverged, or every seed failed.
 
     Args:

@@ -1,11 +1,8 @@
-"""The suite GLUE: nine tasks, its averages, and the format of its server.
+"""The suite GLUE: nine tasks, and its averages.
 
 Wang et al., "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language
 Understanding", ICLR 2019.
 """
-
-import math
-from collections.abc import Sequence
 
 from finetune.tasks.suite import AverageRule, Suite, by_name
 from finetune.tasks.task import Task
@@ -13,18 +10,6 @@ from finetune.tasks.task import Task
 SENTENCES = ("sentence1", "sentence2")
 BINARY = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
-
-
-def _submission(task: Task, rows: Sequence[tuple[int, int | float]]) -> str:
-    """Return a file of https://gluebenchmark.com/submit: index<TAB>prediction, labels as words."""
-
-    def word(found: int | float) -> str:
-        if task.labels:
-            return task.labels[int(found)]
-        return f"{min(max(0.0, found), task.highest or math.inf):.3f}"
-
-    return "".join(["index\tprediction\n", *(f"{index}\t{word(one)}\n" for index, one in rows)])
-
 
 # Labels are in the order of the Hub's numbers. The first metric is the one in TUPE's Table 2.
 TASKS = by_name(
@@ -54,8 +39,8 @@ TASKS = by_name(
         development=("dev_matched", "dev_mismatched"),
         test=("test_matched", "test_mismatched", "test_ax"),
         titles={
-            **{"dev_matched": "MNLI-m", "dev_mismatched": "MNLI-mm"},
-            **{"test_matched": "MNLI-m", "test_mismatched": "MNLI-mm"},
+            "dev_matched": "MNLI-m",
+            "dev_mismatched": "MNLI-mm",
             "test_ax": "AX",  # GLUE's diagnostic set, predicted by the model of MNLI
         },
         test_files={
@@ -91,5 +76,4 @@ GLUE = Suite(
         ),
     },
     hub="nyu-mll/glue",
-    submission=_submission,
 )

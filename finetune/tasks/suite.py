@@ -1,6 +1,6 @@
-"""A suite: tasks that are published together, averaged together and submitted together."""
+"""A suite: tasks that are published together and averaged together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -31,9 +31,6 @@ class Suite:
     # By the name that --average has for it, different in every suite; the first is the default.
     averages: Mapping[str, AverageRule] = field(hash=False)
     hub: str = ""  # data set on the Hugging Face Hub; empty: the suite is not there
-    # Task, and pairs (index of an example, prediction) in ascending order -> content of the file
-    # of a test split that the server accepts; None: it has no server.
-    submission: Callable[[Task, Sequence[tuple[int, int | float]]], str] | None = None
 
     def named(self, name: str) -> Task:
         """Return the task with this name, ignoring case and hyphens.

@@ -33,7 +33,7 @@ class Task:
     identity: str | None = "index"  # column, in those files that have it; None: the row's number
     development: tuple[str, ...] = ("dev",)  # splits; each is a file SPLIT.tsv
     test: tuple[str, ...] = ("test",)
-    # In tables and submissions: the name of a split that is neither `dev` nor `test`.
+    # In tables: the name of a split that is neither `dev` nor `test`.
     titles: Mapping[str, str] = field(default_factory=dict, hash=False)
     # Paths of test splits that are not SPLIT.tsv, relative to the task's folder; the first counts.
     test_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
@@ -51,7 +51,7 @@ class Task:
         return "classification" if self.labels else "regression"
 
     def title(self, split: str) -> str:
-        """Return the name of a development or test split in tables and submissions."""
+        """Return the name of a development or test split in tables."""
         return self.titles.get(split, split_title(self.name, split))
 
 

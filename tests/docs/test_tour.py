@@ -23,7 +23,6 @@ BLOCK = re.compile(r"^```\n(.*?)^```", re.M | re.S)
 ELSEWHERE = {
     "import": "tests/pretrain/convert/external/test_import.py: needs a BERT of transformers",
     "data import": "tests/data_prep/commands/test_import_shards.py: needs shards of NVIDIA's BERT",
-    "finetune submission": "tests/finetune/commands/test_submission.py: needs all of GLUE",
 }
 
 
