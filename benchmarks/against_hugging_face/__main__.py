@@ -38,9 +38,9 @@ from their_trainer import Curve, fastest_precision, their_run
 from data_prep.files.program import run_program
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.config.run_files import EvaluationLine, read_checked_lines
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.distributed.freed_memory import keep_freed_memory
-from pretrain.reports.compare.run_files import EvaluationLine, read_checked_lines
 from pretrain.reports.compare.runs import place_of_loss
 
 RATES = [5e-4, 1e-3, 2e-3, 4e-3]

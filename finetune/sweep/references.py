@@ -13,8 +13,8 @@ from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import Task, TaskData, TaskError
-from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import RUN_FILE
 from pretrain.convert.pretrained import (
     Pretrained,
     checkpoints_of,

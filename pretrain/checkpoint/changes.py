@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pretrain.checkpoint.lengthening import How, longer_setting
-from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
+from pretrain.config.run_files import settings_of
 from pretrain.config.settings import RunSettings, as_json, flat, stored_settings
 
 # Settings that change no number of the run. Shards are compared by their content.
@@ -23,8 +22,6 @@ FREE = (
 # Of the optimizers, those that keep the same state; a checkpoint of another one is refused.
 ELASTIC = ("engine.", "batch.micro_sequences", "optimizer.kind", "ds_config.", "world_size")
 
-FIX = "restore it from a copy"
-
 Changes = dict[str, tuple[Any, Any]]  # by setting: value before, value now
 
 
@@ -36,7 +33,7 @@ def compared(
     Raises:
         ConfigError: the run becomes longer and `lengthen` is None, or run.json is damaged.
     """
-    stored = stored_settings(read_json_object(folder / RUN_FILE, fix=FIX))
+    stored = stored_settings(settings_of(folder))
     now = flat_settings(settings)
     longer = longer_setting(stored, now)
     if longer is not None and lengthen is None:

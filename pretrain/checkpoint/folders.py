@@ -10,6 +10,7 @@ from pathlib import Path
 from data_prep.files.atomic import save_text, write_through
 from pretrain.checkpoint.format import REMOVED, Checkpoint, CheckpointError, remove_tree
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import LAUNCHES_FILE, RUN_FILE
 
 CHECKPOINTS = "checkpoints"
 IDENTITY_FILE = "identity"
@@ -27,7 +28,7 @@ def identity_of(run: Path) -> tuple[str | None, Path]:
     It survives resumes, copies and moves of the folder. Of a run without that file, it is a digest
     of the record of its first launch; None: nor is that there.
     """
-    file, launches = run / IDENTITY_FILE, run / "launches.jsonl"
+    file, launches = run / IDENTITY_FILE, run / LAUNCHES_FILE
     if file.is_file():
         return file.read_text(errors="replace").strip(), file
     first = launches.read_bytes().partition(b"\n")[0] if launches.is_file() else b""
@@ -62,7 +63,7 @@ def newest_checkpoint(run: Path) -> Path:
     Raises:
         ConfigError: the folder holds no run, or a run without a checkpoint.
     """
-    if not (run / "run.json").is_file():
+    if not (run / RUN_FILE).is_file():
         raise ConfigError(f"{run} is not a run folder: it has no run.json")
     found = checkpoints_of(run)
     if not found:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from data_prep.files.program import shell_command
 from pretrain.checkpoint.changes import (
-    FIX,
     Changes,
     changed,
     compared,
@@ -21,9 +20,9 @@ from pretrain.checkpoint.changes import (
 )
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
 from pretrain.checkpoint.lengthening import How, Lengthening, lengthened
-from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_lines, read_json_object
+from pretrain.config.json_objects import read_json_object
+from pretrain.config.run_files import DS_CONFIG_FILE, FIX, last_launch, result_of
 from pretrain.config.settings import RunSettings, flat
 
 NOT_CHOSEN = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}
@@ -75,25 +74,26 @@ def plan_resumption(
         ConfigError: data or settings differ (they are named), a file of the run is damaged, or all
             its checkpoints are; or it becomes longer, and `lengthen` is None.
     """
-    before = _last_launch(folder)
-    if any(before.get(n, launch[n]) != launch[n] for n in ("training_data", "held_out")):
+    before = last_launch(folder)
+    data = launch["training_data"], launch["held_out"]
+    if before is not None and (before.training_data, before.held_out) != data:
         raise ConfigError(
             f"cannot resume {folder}: the shards are not those that it was started on; "
             "restore them, or start a new run"
         )
     stored, longer, changes = compared(folder, settings, lengthen)
-    filled = read_json_object(folder / "ds_config.json", fix=FIX)
+    filled = read_json_object(folder / DS_CONFIG_FILE, fix=FIX)
     chooses = settings.batch.micro_sequences == "auto"
     if chooses:  # what it chose is no setting, and not known here for this launch
         filled, ds_config = ({**each, **NOT_CHOSEN} for each in (filled, ds_config))
     micro_sequences = micro_sequences_before(folder) if chooses and not elastic else None
     changes |= changed(flat({"ds_config": filled}), flat({"ds_config": ds_config}))
-    if "world_size" in before:
-        ranks = ({"world_size": found["world_size"]} for found in (before, launch))
-        changes |= changed(*ranks)
+    if before is not None:
+        ranks = before.world_size, launch["world_size"]
+        changes |= changed(*({"world_size": count} for count in ranks))
     refuse_changes(folder, changes, elastic=elastic, longer=longer)
     checkpoint = newest_sound_checkpoint(folder)
-    if checkpoint is None and finished(folder) is not None:
+    if checkpoint is None and result_of(folder) is not None:
         raise ConfigError(
             f"{folder} is finished, and its checkpoints are gone: restore one to lengthen it, or "
             "start a new run"
@@ -113,7 +113,7 @@ def zero_stage_before(folder: Path) -> int | None:
     Raises:
         ConfigError: the file that holds it is damaged.
     """
-    file = folder / "ds_config.json"
+    file = folder / DS_CONFIG_FILE
     if not file.is_file():
         return None
     block = read_json_object(file, fix=FIX).get("zero_optimization", {})
@@ -129,8 +129,9 @@ def micro_sequences_before(folder: Path) -> int | None:
     Raises:
         ConfigError: a file that holds it is damaged.
     """
-    number: int | None = _last_launch(folder).get("micro_batches", {}).get("sequences")
-    file = folder / "ds_config.json"
+    launch = last_launch(folder)
+    number = launch.micro_batches.sequences if launch else None
+    file = folder / DS_CONFIG_FILE
     if number is None and file.is_file():  # of a run from before there was a choice
         number = read_json_object(file, fix=FIX).get("train_micro_batch_size_per_gpu")
     return number
@@ -146,7 +147,7 @@ def finished_already(folder: Path, settings: RunSettings, *, lengthen: How | Non
         ConfigError: the run becomes longer and `lengthen` is None.
     """
     _, longer, _ = compared(folder, settings, lengthen)
-    end = finished(folder)
+    end = result_of(folder)
     if end is None or longer is not None:
         return None
     more = "--hours" if settings.hours is not None else "--steps"
@@ -156,8 +157,3 @@ def finished_already(folder: Path, settings: RunSettings, *, lengthen: How | Non
         f"{end.held_out_loss:.4f}; nothing to do\n"
         f"to lengthen it: {command} (or restart)"
     )
-
-
-def _last_launch(folder: Path) -> dict[str, Any]:
-    launches = read_json_lines(folder / "launches.jsonl", fix=FIX)
-    return launches[-1] if launches else {}

@@ -1,29 +1,15 @@
-"""Whether a run may start in a folder, continue there, or is finished already.
+"""Whether a run may start in a folder.
 
 Imports no torch: a command asks this before any other work.
 """
 
-import math
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
-
-RUN_FILE, RESULT_FILE = "run.json", "result.json"
+from pretrain.config.run_files import DS_CONFIG_FILE, RESULT_FILE, RUN_FILE
 
 # A start that failed leaves these: the settings, which make a folder a run, are written last.
-WRITTEN_BEFORE = ("lock", "tokenizer.json", "manifest.json", "ds_config.json", RUN_FILE)
-
-
-class Finished(BaseModel):
-    """The end of a run, as result.json has it."""
-
-    model_config = ConfigDict(strict=True)
-
-    step: int
-    held_out_loss: float = math.nan
+WRITTEN_BEFORE = ("lock", "tokenizer.json", "manifest.json", DS_CONFIG_FILE, RUN_FILE)
 
 
 def refuse_to_start(folder: Path) -> None:
@@ -47,19 +33,3 @@ def refuse_to_start(folder: Path) -> None:
             f"{folder} holds {other[0]}, which is no part of a run; choose a new or empty folder "
             "with --run-folder"
         )
-
-
-def finished(folder: Path) -> Finished | None:
-    """Return the end of the run in a folder; None: it is not finished.
-
-    Raises:
-        ConfigError: result.json is damaged.
-    """
-    file = folder / RESULT_FILE
-    if not file.exists():
-        return None
-    fix = "remove it, and resume the run"
-    try:
-        return Finished.model_validate(read_json_object(file, fix=fix))
-    except ValidationError:
-        raise ConfigError(f"{file} is damaged; {fix}") from None

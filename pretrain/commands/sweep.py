@@ -33,12 +33,11 @@ from pathlib import Path
 from data_prep.command_line import CommandParser, run_command
 from data_prep.commands.options import at_least_1
 from data_prep.files.program import curves_command, shell_command
-from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.commands.catalog import COMMANDS
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings
+from pretrain.config.run_files import RUN_FILE, diverged_at_once
 from pretrain.distributed.processes import is_launched
-from pretrain.reports.compare.run_files import diverged_at_once
 from pretrain.train.launching.child import run_child
 from pretrain.train.launching.given_words import given_words
 from pretrain.train.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches

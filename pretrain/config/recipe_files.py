@@ -12,7 +12,7 @@ from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
 from data_prep.removed import without_removed
 from pretrain.config.errors import ConfigError, nearest
-from pretrain.config.json_objects import read_json_object
+from pretrain.config.run_files import RUN_FILE, settings_of
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 FOLDERS = ("cpu", "cpu_positions", "base", "large")  # in the order of lists
@@ -35,8 +35,8 @@ def read_recipe(recipe: str) -> dict[str, Any]:
         ConfigError: there is no such recipe, or it is not valid TOML.
     """
     path = Path(recipe)
-    if os.path.isfile(path / "run.json"):  # unlike pathlib, False for a name that is too long
-        return without_usual_feedforward(without_removed(read_json_object(path / "run.json")))
+    if os.path.isfile(path / RUN_FILE):  # unlike pathlib, False for a name that is too long
+        return without_usual_feedforward(without_removed(settings_of(path)))
     files = recipe_files()
     if path.suffix == ".toml" and os.path.isfile(path):
         return without_removed(read_toml(path))

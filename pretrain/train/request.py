@@ -8,8 +8,9 @@ from typing import Literal, NamedTuple
 
 from pretrain.checkpoint.changes import compared, refuse_changes
 from pretrain.checkpoint.lengthening import How
-from pretrain.checkpoint.starting import RUN_FILE, finished, refuse_to_start
+from pretrain.checkpoint.starting import refuse_to_start
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import RUN_FILE, result_of
 from pretrain.config.settings import RunSettings
 
 Beginning = Literal["start", "resume", "elastic"]
@@ -36,7 +37,7 @@ class RunRequest(NamedTuple):
     def is_finished(self) -> bool:
         """Whether a run that is resumed, and not lengthened, has reached its end."""
         resumes = self.beginning != "start" and self.lengthen is None
-        return resumes and finished(self.folder) is not None
+        return resumes and result_of(self.folder) is not None
 
     def check_folder(self) -> None:
         """Refuse a folder that does not suit.

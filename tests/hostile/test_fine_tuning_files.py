@@ -1,4 +1,4 @@
-"""Task files and the results of a sweep, damaged or edited."""
+"""Task files and kept models, damaged or edited."""
 
 import json
 
@@ -9,16 +9,10 @@ from pyarrow import parquet
 
 from data_prep.tokenizer.describe import TokenizerError
 from finetune.models.kept_model import Predictor, read_model
-from finetune.report.entries import report_of
-from finetune.report.page import notes
-from finetune.report.score_table import score_table
-from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import ConfigError
-from pretrain.reports.table import as_csv
 from tests.finetune.models.kept_case import fine_tuned
-from tests.finetune.report.score_case import write_result, write_sweep_record
 from tests.hostile.mutations import mutated_bytes, mutated_json, mutated_lines
 from tests.hostile.property import check_file
 
@@ -91,38 +85,3 @@ def text_rows(suffix, *, regression):
         text = text.replace('"a"', "0.5").replace('"b"', "2").replace("\ta\n", "\t0.5\n")
         text = text.replace("\tb\n", "\t2\n").replace(",a\n", ",0.5\n").replace(",b\n", ",2\n")
     return text
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory):
-    """A sweep with two tasks, two seeds, predictions and the scores of the majority class."""
-    folder = tmp_path_factory.mktemp("run") / "finetune" / "tupe"
-    for seed in (0, 1):
-        for task, score in (("RTE", 0.6 + 0.01 * seed), ("STS-B", 0.8)):
-            place = write_result(folder, task, score, seed=seed)
-            prediction = 1 if task == "RTE" else 2.5
-            rows = [{"identity": str(n), "prediction": prediction} for n in range(3)]
-            (place / "predictions_test.json").write_text(json.dumps(rows))
-    write_sweep_record(folder, ["RTE", "STS-B"], [1e-3], [0, 1])
-    (folder / "majority.json").write_text(json.dumps({"RTE": {"dev": {"accuracy": 0.5}}}))
-    return folder
-
-
-def tables_of(folder):
-    results = read_sweep_results([folder])
-    for average in ("glue", "tupe"):
-        table = score_table(results, average, "newest")
-        report = report_of(table, notes(table, results))
-        texts = [report.as_text(80), report.table.as_markdown()]
-        texts += [report.table.as_latex(report.notes), as_csv(report.numbers)]
-        assert all(text.encode() is not None for text in texts)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["grid.json", "majority.json", "RTE/m/lr_0.001/seed_0/result.json"],
-)
-def test_any_record_of_a_sweep_is_in_the_table_or_refused(sweep, name):
-    check_file(
-        sweep / name, mutated_json, lambda: tables_of(sweep), ConfigError, naming=[str(sweep)]
-    )

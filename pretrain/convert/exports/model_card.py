@@ -16,11 +16,11 @@ from torch import Tensor
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import LANGUAGE, Manifest, read_manifest
 from pretrain.config.recipe import load_settings
+from pretrain.config.run_files import EvaluationLine, Launch, Metrics, read_checked_lines
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, as_json
 from pretrain.convert.model import Pretrained, without_generator
 from pretrain.convert.stock_models import stock_model
 from pretrain.model.positions import POSITION_ENCODINGS
-from pretrain.reports.compare.run_files import EvaluationLine, Launch, Metrics, read_checked_lines
 from pretrain.reports.words import amount
 
 if TYPE_CHECKING:  # it imports transformers, which takes seconds

@@ -64,7 +64,7 @@ def notes_on(
     has_generator = runs[0].settings["objective"] == REPLACED_TOKEN_DETECTION
     near = is_near_plateau(target, entropy)
     ends = [run.result for run in runs if run.result]
-    shares = [end["final_learning_rate"] / end["peak_learning_rate"] for end in ends]
+    shares = [end.final_learning_rate / end.peak_learning_rate for end in ends]
     shares = [share for share in shares if share > ANNEALED]
     # Those of the DeepSpeed JSON follow from others.
     changed = [name for launch in launches for name in launch.get("changed_settings", {})]

@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import REPLACED_TOKEN_DETECTION, stored_settings
-from pretrain.reports.compare.run_files import (
+from pretrain.config.run_files import (
+    FIX,
+    LAUNCHES_FILE,
+    RUN_FILE,
     EvaluationLine,
     Launch,
     Metrics,
     Result,
-    Settings,
-    read_checked,
     read_checked_lines,
+    result_of,
+    settings_of,
     was_stopped_by_anomaly,
 )
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, stored_settings
 
 # Runs that differ in these only are repetitions. The same shards may lie elsewhere on another
 # machine: launches hold a checksum of what was read from them.
@@ -44,7 +47,7 @@ class Run:
     launches: list[dict[str, Any]] = field(repr=False)
     metrics: list[dict[str, Any]] = field(repr=False)
     evaluations: list[dict[str, Any]] = field(repr=False)
-    result: dict[str, Any] | None  # None: not finished
+    result: Result | None  # None: not finished
     was_stopped: bool = False  # by an anomaly, before its end
 
     @property
@@ -106,24 +109,22 @@ def read_run(folder: Path) -> Run:
     Raises:
         ConfigError: it holds no run, a damaged one, or one without a finite held-out loss.
     """
-    if not (folder / "run.json").is_file():
+    if not (folder / RUN_FILE).is_file():
         raise ConfigError(f"{folder} is not a run folder: it has no run.json")
-    result = folder / "result.json"
+    result = result_of(folder)
     run = Run(
         folder=folder,
-        settings=stored_settings(read_checked(folder / "run.json", Settings)),
-        launches=read_checked_lines(folder / "launches.jsonl", Launch),
+        settings=stored_settings(settings_of(folder)),
+        launches=read_checked_lines(folder / LAUNCHES_FILE, Launch),
         metrics=read_checked_lines(folder / "metrics.jsonl", Metrics),
         evaluations=read_checked_lines(folder / "evals.jsonl", EvaluationLine),
-        result=read_checked(result, Result) if result.is_file() else None,
-        was_stopped=not result.is_file() and was_stopped_by_anomaly(folder),
+        result=result,
+        was_stopped=result is None and was_stopped_by_anomaly(folder),
     )
     for name, lines in (("metrics.jsonl", run.metrics), ("evals.jsonl", run.evaluations)):
         steps = [line["step"] for line in lines]
         if any(later <= step for step, later in itertools.pairwise(steps)):
-            raise ConfigError(
-                f"{folder / name} is damaged: its steps do not ascend; leave this run out"
-            )
+            raise ConfigError(f"{folder / name} is damaged: its steps do not ascend; {FIX}")
     if not run.evaluations or not run.launches:
         raise ConfigError(f"{folder} has no evaluation yet; let the run reach its first one")
     if not any(math.isfinite(row["loss"]) for row in run.evaluations):
@@ -137,7 +138,7 @@ def have_equal_flops(runs: Sequence[Run]) -> bool:
     The FLOPs are expected ones, without the chance of layer drop. Those of positions depend on the
     numbers of ranks and passes, which a budget cannot know.
     """
-    costs = [None if run.result is None else run.result.get("expected_flops") for run in runs]
+    costs = [None if run.result is None else run.result.expected_flops for run in runs]
     known = [float(cost) for cost in costs if cost is not None]
     if len(known) < len(runs):
         return False

@@ -145,7 +145,7 @@ def run_table(comparison: Comparison) -> Table:
             {
                 "run": str(run.folder),
                 "seed": str(run.settings["seed"]),
-                "parameters": amount(run.result["parameters"], "") if run.result else NONE,
+                "parameters": amount(run.result.parameters, "") if run.result else NONE,
                 "loss at end": _loss(run.final_loss),
                 "steps to target": bound + amount(crossing(run, target, "step"), "step"),
                 "tokens/s": f"{run.tokens_per_second:,.0f}",

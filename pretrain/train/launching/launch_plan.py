@@ -13,8 +13,8 @@ from pathlib import Path
 
 from data_prep.files.program import COMMAND_VARIABLE, shell_command
 from data_prep.files.workers import THREADS, cpu_count, threads_each
-from pretrain.checkpoint.starting import RESULT_FILE
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import RESULT_FILE
 from pretrain.distributed.gpus import VARIABLE, visible_gpus
 from pretrain.distributed.processes import is_launched
 from pretrain.train.launching.child import Child, run_child, trainer_words

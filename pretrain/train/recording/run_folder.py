@@ -26,8 +26,9 @@ from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import TOKENIZER_FILE, write_manifest
 from pretrain.checkpoint.folders import keep_identity, write_records_through
-from pretrain.checkpoint.starting import RESULT_FILE, RUN_FILE, refuse_to_start
+from pretrain.checkpoint.starting import refuse_to_start
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import DS_CONFIG_FILE, LAUNCHES_FILE, RESULT_FILE, RUN_FILE
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.train.recording.metric_files import MetricFile
 from pretrain.train.recording.progress import Counters
@@ -131,7 +132,7 @@ class RunRecord:
         """Write the settings, when the run starts or resumes with others."""
         # A run that is lengthened is not finished any more.
         (self.folder / RESULT_FILE).unlink(missing_ok=True)
-        save_text(self.folder / "ds_config.json", json.dumps(ds_config, indent=1) + "\n")
+        save_text(self.folder / DS_CONFIG_FILE, json.dumps(ds_config, indent=1) + "\n")
         save_text(self.folder / RUN_FILE, as_json(settings))
 
     def begin(self, counters: Counters, launch: dict[str, Any], settings: RunSettings) -> None:
@@ -142,7 +143,7 @@ class RunRecord:
         Raises:
             ConfigError: there is no room for it.
         """
-        launches = self.folder / "launches.jsonl"
+        launches = self.folder / LAUNCHES_FILE
         try:
             keep_identity(self.folder)
             remove_cut_line(launches)

@@ -23,11 +23,11 @@ from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.errors import AnomalyError, ConfigError
+from pretrain.config.run_files import DECISIONS
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import sequences_of_samples
 from pretrain.distributed.ranks import on_first_rank
 from pretrain.engine.engine import Engine
-from pretrain.reports.compare.run_files import DECISIONS
 from pretrain.schedules.step_plan import finished_before
 from pretrain.train.stability.detector import Anomaly, AnomalyDetector, StepNumbers, WatchState
 from pretrain.train.stability.history import StepHistory

@@ -15,12 +15,10 @@ from typing import Any
 
 from data_prep.files.quoting import quoted
 from data_prep.removed import without_removed
-from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import read_settings
+from pretrain.config.run_files import RUN_FILE, has_ended, last_launch, settings_of
 from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, with_default_gamma
-from pretrain.reports.compare.run_files import Launched, has_ended, read_checked_lines
 from pretrain.reports.words import listed
 from pretrain.train.launching.given_words import laid_under, setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
@@ -89,8 +87,8 @@ class SweepRun:
         """Return the processes of its last launch, which a resume needs; None: there is none."""
         if self.is_finished or not self.has_begun:
             return None
-        launches = read_checked_lines(self.folder / "launches.jsonl", Launched)
-        return launches[-1]["world_size"] if launches else None
+        launch = last_launch(self.folder)
+        return launch.world_size if launch else None
 
     def refuse_other_settings(self) -> None:
         """Refuse a run that was begun with other settings, as before a recipe was changed.
@@ -100,7 +98,7 @@ class SweepRun:
         Raises:
             ConfigError: one differs that the result depends on.
         """
-        stored = without_removed(read_json_object(self.folder / RUN_FILE))
+        stored = without_removed(settings_of(self.folder))
         found = with_default_gamma(flat(stored), "layer_drop.")
         names = OF_RESULT if self.arm.settings.data.shards else (*OF_RESULT, *OF_TEXT)
         asked = {**flat(json.loads(as_json(self.arm.settings))), "seed": self.seed}

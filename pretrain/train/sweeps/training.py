@@ -8,10 +8,9 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import result_of, was_stopped_by_anomaly
 from pretrain.data.shards import shards_folder
-from pretrain.reports.compare.run_files import was_stopped_by_anomaly
 from pretrain.reports.words import amount, counted
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.train.launching.child import Child, last_line, run_child
@@ -106,7 +105,7 @@ def train_runs(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> None:
         return plan.child(run.words, output_file(run) if len(plans) > 1 else None)
 
     def ended(run: SweepRun, status: int | OSError, stopped: bool) -> None:
-        end, output = finished(run.folder), ""
+        end, output = result_of(run.folder), ""
         if len(plans) > 1 and not isinstance(status, OSError):
             output = f"; {last_line(output_file(run))} ({output_file(run)})"
         if end is not None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pretrain.checkpoint.starting import finished
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import result_of
 from pretrain.train.sweeps.plan import TRIALS, Sweep, SweepArm, SweepRun
 from pretrain.train.sweeps.spec import ArmSpec, Point, in_a_name
 
@@ -68,5 +68,5 @@ def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[SweepA
 
 def _loss(run: SweepRun) -> float:
     """Return the held-out loss at the end in nats; infinite: it diverged."""
-    end = finished(run.folder)  # none: an anomaly stopped it
-    return end.held_out_loss if end and math.isfinite(end.held_out_loss) else math.inf
+    end = result_of(run.folder)  # none: an anomaly stopped it
+    return end.held_out_loss if end else math.inf

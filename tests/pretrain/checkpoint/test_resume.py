@@ -13,8 +13,10 @@ from pretrain.train.checks import obstacles, ranks_here
 from pretrain.train.recording.run_folder import RunRecord
 from pretrain.train.request import RunRequest
 from pretrain.train.start import _resumption
+from tests.pretrain.run_files import LAUNCH as ONE_RANK
+from tests.pretrain.run_files import RESULT
 
-LAUNCH = {"world_size": 2, "training_data": "a", "held_out": "b"}
+LAUNCH = {**ONE_RANK, "world_size": 2}
 DS_CONFIG = {"zero_optimization": {"stage": 1}}
 
 
@@ -71,7 +73,7 @@ def test_a_run_that_is_older_than_a_setting_was_started_with_its_default(run):
 
 
 def test_a_finished_run_without_checkpoints_does_not_begin_anew(run):
-    (run / "result.json").write_text('{"step": 20}')
+    (run / "result.json").write_text(json.dumps(RESULT))
     with pytest.raises(ConfigError, match="is finished, and its checkpoints are gone"):
         resume(run, "--steps", "40", lengthen="stretch")
 
@@ -79,8 +81,8 @@ def test_a_finished_run_without_checkpoints_does_not_begin_anew(run):
 def test_a_run_that_another_process_has_finished_meanwhile_is_left_alone(run):
     request = RunRequest(load_settings("tiny_cpu"), run, "resume")
     request.check_folder()
-    (run / "result.json").write_text('{"step": 20}')
-    with pytest.raises(ConfigError, match="is finished already: 20 steps"):
+    (run / "result.json").write_text(json.dumps(RESULT))
+    with pytest.raises(ConfigError, match="is finished already: 40 steps"):
         _resumption(request, RunRecord(run), DS_CONFIG, LAUNCH)
 
 

@@ -5,8 +5,10 @@ import math
 
 import pytest
 
-from pretrain.checkpoint.starting import finished, refuse_to_start
+from pretrain.checkpoint.starting import refuse_to_start
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import result_of
+from tests.pretrain.run_files import RESULT
 
 
 def test_a_run_starts_in_a_new_or_empty_folder_and_after_a_start_that_failed(tmp_path):
@@ -42,13 +44,12 @@ def test_a_half_run_is_to_be_continued_and_a_finished_one_lengthened(tmp_path):
 
 
 def test_the_end_of_a_run_is_read_from_its_result(tmp_path):
-    assert finished(tmp_path) is None
-    for loss in (1.25, math.nan):
-        result = {"step": 7, "held_out_loss": loss, "flops": 1e9}
-        (tmp_path / "result.json").write_text(json.dumps(result))
-        end = finished(tmp_path)
-        assert end.step == 7 and str(end.held_out_loss) == str(loss)
-    for text in ("{", "{}", '{"step": "7"}', '{"step": 7, "held_out_loss": "low"}'):
+    assert result_of(tmp_path) is None
+    for loss, read in ((1.25, 1.25), (math.nan, math.inf)):
+        (tmp_path / "result.json").write_text(json.dumps({**RESULT, "held_out_loss": loss}))
+        end = result_of(tmp_path)
+        assert (end.step, end.held_out_loss) == (40, read)
+    for text in ("{", "{}", json.dumps({**RESULT, "step": "7"})):
         (tmp_path / "result.json").write_text(text)
-        with pytest.raises(ConfigError, match=r"result.json is damaged.*; remove it, and resume"):
-            finished(tmp_path)
+        with pytest.raises(ConfigError, match=r"result.json is damaged.*; restore it from a copy"):
+            result_of(tmp_path)

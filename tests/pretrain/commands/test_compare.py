@@ -16,6 +16,7 @@ from pretrain.reports.compare.runs import place_of_loss, read_run
 from pretrain.reports.compare.tables import result_table
 from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.words import amount
+from tests.pretrain.run_files import LAUNCH, RESULT
 
 LOSSES = (7.0, 6.0, 5.0, 4.0)
 
@@ -62,30 +63,15 @@ def write_run(
         }
         for number, row in enumerate(evaluations)
     ]
-    launched = {
-        "at": "2026-01-01T00:00:00+0000",
-        "commit": "abc",
-        "versions": {"torch": "2.13.0"},
-        "device": "CPU x 2",
-        "world_size": 1,
-        "source": "some text",
-        "held_out": "h",
-        "training_data": "t",
-        "manifest": "0" * 64,
-        "threads": 1,
-        "variables": {},
-        "precision": "bfloat16",
-        **launch,
-    }
     for name, rows in (
         ("evals.jsonl", evaluations),
         ("metrics.jsonl", metrics),
-        ("launches.jsonl", [launched]),
+        ("launches.jsonl", [{**LAUNCH, **launch}]),
     ):
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     if finished:
-        rates = {"final_learning_rate": final_rate, "peak_learning_rate": 1e-3}
-        (folder / "result.json").write_text(json.dumps({"parameters": 63712, **rates}))
+        result = {**RESULT, "final_learning_rate": final_rate}
+        (folder / "result.json").write_text(json.dumps(result))
     return folder
 
 
@@ -259,7 +245,7 @@ def test_runs_without_a_finite_loss_or_damaged_are_refused(baseline, tmp_path):
     with pytest.raises(ConfigError, match="has no finite held-out loss"):
         read_run(write_run(tmp_path / "lost", losses=(math.nan, math.inf)))
     (ended / "run.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"run\.json is damaged: .*; leave this run out"):
+    with pytest.raises(ConfigError, match=r"run\.json is damaged: .*; restore it from a copy"):
         read_run(ended)
 
 

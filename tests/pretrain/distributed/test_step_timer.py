@@ -1,6 +1,5 @@
-"""Phases by a clock that the tests turn, by events that they let pass, and in a real engine."""
+"""Phases by a clock that the tests turn, and by events that they let pass."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +7,6 @@ import torch
 
 from pretrain.distributed import step_timer as module
 from pretrain.distributed.step_timer import Phases
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -122,35 +119,3 @@ def test_events_that_have_passed_are_used_again(device):
     per_step = 2 + 2 + 2
     assert device.created <= 2 * per_step
     assert phases.take_seconds()["forward"] == pytest.approx(0.1)
-
-
-ENGINE_PROGRAM = """
-import json, time
-from pretrain.distributed.ranks import start_ranks
-from tests.pretrain.engine import training_case as case
-
-waited = 0.0
-
-def slow_loader(step):
-    global waited
-    for place in range(4):
-        start = time.perf_counter()
-        time.sleep(0.05)
-        batch = case.micro_batch(step, place)
-        waited += time.perf_counter() - start
-        yield batch, [1.0] * 3
-
-# Else a GPU compiles both.
-settings = case.case_settings("--optimizer.kind", "torch", "--engine.compile_blocks", "off")
-engine = case.build_engine(settings, start_ranks(), "zero1_fp32")
-engine.train_step(slow_loader(0), 0.01)
-engine.synchronize()
-engine.take_phase_seconds()
-waited, start = 0.0, time.perf_counter()
-for step in range(3):
-    engine.train_step(slow_loader(step), 0.01)
-engine.evaluate(case.micro_batch(9, place) for place in range(4))
-engine.synchronize()
-seconds = time.perf_counter() - start
-print(json.dumps([seconds, waited, engine.take_phase_seconds()]))
-"""

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from pretrain.config.run_files import DECISIONS
 from pretrain.reports.compare.convergence import compare
-from pretrain.reports.compare.run_files import DECISIONS
 from pretrain.reports.compare.runs import have_equal_flops
 from pretrain.reports.compare.tables import result_table
 from tests.pretrain.commands.test_compare import row_of, runs, write_run

@@ -52,7 +52,8 @@ case $call in
     for pair in ${STUB_LOSSES:-}; do  # PART OF THE CALL=LOSS
       [[ $call != *"${pair%%=*}"* ]] || loss=${pair#*=}
     done
-    result='{"step": 7, "training_seconds": 70, "held_out_loss": '${loss:-5.5}'}'
+    result='{"step": 7, "parameters": 9, "final_learning_rate": 0.0, "peak_learning_rate": 1.0,
+      "held_out_loss": '${loss:-5.5}'}'
     if [[ -n ${STUB_DIVERGES:-} && $call == $STUB_DIVERGES ]]; then
       mkdir -p "$folder/trouble"
       echo '{"action": "stop"}' >>"$folder/trouble/decisions.jsonl"; exit 1

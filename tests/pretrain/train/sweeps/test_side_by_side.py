@@ -1,5 +1,6 @@
 """Runs of a sweep on several GPUs: together, on GPUs of their own. The trainer is a stub."""
 
+import json
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.config.errors import ConfigError
+from tests.pretrain.run_files import LAUNCH
 from tests.pretrain.train.sweeps.conftest import SIZES
 
 TWO = ("bert_a", "tupe_r", "--name", "x")
@@ -49,7 +51,9 @@ def test_a_run_that_is_resumed_keeps_its_number_of_processes(here, run):
     run(*TWO)
     for arm in ("bert_a", "tupe_r"):
         Path(f"runs/x/{arm}-seed0/result.json").unlink()
-        Path(f"runs/x/{arm}-seed0/launches.jsonl").write_text('{"world_size": 2}\n')
+        Path(f"runs/x/{arm}-seed0/launches.jsonl").write_text(
+            json.dumps({**LAUNCH, "world_size": 2}) + "\n"
+        )
     here.log.unlink()
     here.gpus(4)
     run(*TWO, "--seeds", "3")
@@ -62,7 +66,9 @@ def test_a_run_that_is_resumed_keeps_its_number_of_processes(here, run):
     ):
         run(*TWO, "--seeds", "3")
     Path("runs/x/tupe_r-seed0/result.json").unlink()
-    Path("runs/x/tupe_r-seed0/launches.jsonl").write_text('{"world_size": 4}\n')
+    Path("runs/x/tupe_r-seed0/launches.jsonl").write_text(
+        json.dumps({**LAUNCH, "world_size": 4}) + "\n"
+    )
     with pytest.raises(ConfigError, match=r"processes \(2, 4\), and here"):
         run(*TWO, "--seeds", "3")
 

@@ -7,6 +7,7 @@ import pytest
 
 from pretrain.config.errors import ConfigError
 from pretrain.train.sweeps.tuning import choose, points_tried
+from tests.pretrain.run_files import RESULT
 from tests.pretrain.train.sweeps.conftest import trained
 from tests.pretrain.train.sweeps.test_spec import sweep
 
@@ -35,7 +36,7 @@ def chosen(asked, folder, losses):
         for one, loss in zip(tried, of_arm, strict=True):
             for trial in one.trials:
                 trial.folder.mkdir(parents=True)
-                end = {"step": 7, "training_seconds": 70, "held_out_loss": loss}
+                end = {**RESULT, "held_out_loss": loss}
                 if loss is not None:
                     (trial.folder / "result.json").write_text(json.dumps(end))
     return choose(asked, by_arm)

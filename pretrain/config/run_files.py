@@ -1,4 +1,4 @@
-"""The fields of a run folder that a comparison reads: a model for each file.
+"""The files of a run folder: a model for each, and the only place where they are read.
 
 Versions differ in what they write. A field that is read has the right type and range, or the file
 is refused by name: a run folder may come from another machine.
@@ -6,7 +6,7 @@ is refused by name: a run folder may come from another machine.
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,7 +14,9 @@ from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 
-LEAVE_OUT = "leave this run out"
+RUN_FILE, RESULT_FILE, LAUNCHES_FILE = "run.json", "result.json", "launches.jsonl"
+DS_CONFIG_FILE = "ds_config.json"  # as DeepSpeed got it
+FIX = "restore it from a copy, or do without this run"
 
 # Of a run that an anomaly has met, see stability/monitor.py.
 DECISIONS = "trouble/decisions.jsonl"
@@ -25,6 +27,7 @@ Amount = Annotated[float, Field(ge=0, le=1e30)]
 Speed = Annotated[float, Field(ge=1e-30, le=1e30)]
 Loss = Annotated[float, AfterValidator(lambda loss: loss if abs(loss) < 1e30 else math.inf)]
 Word = Annotated[str, Field(max_length=10_000)]
+Kind = TypeVar("Kind", bound=BaseModel)
 
 
 class _Line(BaseModel):
@@ -61,15 +64,14 @@ class Metrics(_Totals):
     time_shares: dict[Word, Annotated[float, Field(ge=-1e30, le=1e30)]] = {}
 
 
-class Launched(_Line):
-    """What a resume needs of a line of launches.jsonl."""
-
-    world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
+class _MicroBatches(_Line):
+    sequences: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
 
 
-class Launch(Launched):
+class Launch(_Line):
     """A line of launches.jsonl; fields with a default are missing in older versions."""
 
+    world_size: Annotated[int, Field(ge=1, lt=1 << 31)]
     at: Word
     commit: Word
     device: Word
@@ -87,11 +89,14 @@ class Launch(Launched):
     manifest: Word | None = None
     tokenizer: Word | None = None
     variables: dict[Word, Word] = {}
+    micro_batches: _MicroBatches = _MicroBatches()
 
 
 class Result(_Line):
-    """result.json."""
+    """result.json: a run is finished."""
 
+    step: Count
+    held_out_loss: Loss = math.inf
     parameters: Count
     final_learning_rate: Amount
     peak_learning_rate: Speed
@@ -99,7 +104,7 @@ class Result(_Line):
 
 
 class _LayerDrop(_Line):
-    schedule: Word
+    schedule: Word = "none"
 
 
 class _Data(_Line):
@@ -111,43 +116,67 @@ class _Engine(_Line):
 
 
 class Settings(_Line):
-    """The settings in run.json that a comparison computes with; others are shown as they are."""
+    """The settings in run.json that are computed with; others are shown as they are."""
 
-    name: Annotated[str, Field(min_length=1, max_length=10_000)]
-    seed: Count
+    name: Annotated[str, Field(min_length=1, max_length=10_000)] = "run"
+    seed: Count = 0
     hours: Speed | None = None
     objective: Word = ""
-    layer_drop: _LayerDrop
+    layer_drop: _LayerDrop = _LayerDrop()
     data: _Data = _Data()
     engine: _Engine = _Engine()
 
 
 def was_stopped_by_anomaly(folder: Path) -> bool:
     """Return whether an anomaly, such as a loss that is not finite, was the end of a run."""
-    decisions = read_json_lines(folder / DECISIONS, fix=LEAVE_OUT)
+    decisions = read_json_lines(folder / DECISIONS, fix=FIX)
     return bool(decisions) and decisions[-1].get("action") == "stop"
 
 
 def has_ended(folder: Path) -> bool:
     """Return whether nothing is left to train: what an anomaly stopped would diverge again."""
-    return (folder / "result.json").exists() or was_stopped_by_anomaly(folder)
+    return (folder / RESULT_FILE).exists() or was_stopped_by_anomaly(folder)
 
 
 def diverged_at_once(folder: Path) -> bool:
     """Return whether an anomaly stopped a run before it had a finite held-out loss."""
-    if (folder / "result.json").is_file() or not was_stopped_by_anomaly(folder):
+    if (folder / RESULT_FILE).is_file() or not was_stopped_by_anomaly(folder):
         return False
     losses = [line["loss"] for line in read_checked_lines(folder / "evals.jsonl", EvaluationLine)]
     return not any(map(math.isfinite, losses))
 
 
-def read_checked(file: Path, kind: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON object in a file of a run folder.
+def settings_of(folder: Path) -> dict[str, Any]:
+    """Return the settings of a run by section, as its version wrote them; see `stored_settings`.
 
     Raises:
-        ConfigError: it cannot be read, or does not match `kind`.
+        ConfigError: run.json is missing or damaged.
     """
-    return _checked(read_json_object(file, fix=LEAVE_OUT), kind, str(file))
+    content = read_json_object(folder / RUN_FILE, fix=FIX)
+    return _checked(content, Settings, str(folder / RUN_FILE)).model_dump(exclude_unset=True)
+
+
+def result_of(folder: Path) -> Result | None:
+    """Return the end of a run; None: it is not finished.
+
+    Raises:
+        ConfigError: result.json is damaged.
+    """
+    file = folder / RESULT_FILE
+    if not file.exists():
+        return None
+    return _checked(read_json_object(file, fix=FIX), Result, str(file))
+
+
+def last_launch(folder: Path) -> Launch | None:
+    """Return the newest line of launches.jsonl; None: there is none.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
+    file = folder / LAUNCHES_FILE
+    lines = read_json_lines(file, fix=FIX)
+    return _checked(lines[-1], Launch, f"line {len(lines)} of {file}") if lines else None
 
 
 def read_checked_lines(file: Path, kind: type[BaseModel]) -> list[dict[str, Any]]:
@@ -156,17 +185,18 @@ def read_checked_lines(file: Path, kind: type[BaseModel]) -> list[dict[str, Any]
     Raises:
         ConfigError: a line cannot be read, or does not match `kind`.
     """
-    lines = read_json_lines(file, fix=LEAVE_OUT)
-    return [_checked(line, kind, f"line {n} of {file}") for n, line in enumerate(lines, 1)]
+    lines = enumerate(read_json_lines(file, fix=FIX), 1)
+    found = [_checked(line, kind, f"line {n} of {file}") for n, line in lines]
+    return [line.model_dump(exclude_unset=True) for line in found]
 
 
-def _checked(content: dict[str, Any], kind: type[BaseModel], place: str) -> dict[str, Any]:
+def _checked(content: dict[str, Any], kind: type[Kind], place: str) -> Kind:
     try:
-        return kind.model_validate(content).model_dump(exclude_unset=True)
+        return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where, message = plain(".".join(map(str, first["loc"]))), first["msg"]
         found = "" if first["type"] == "missing" else f"={quoted(first['input'])}"
         raise ConfigError(
-            f"{place} is damaged: {where}{found}: {message[0].lower()}{message[1:]}; {LEAVE_OUT}"
+            f"{place} is damaged: {where}{found}: {message[0].lower()}{message[1:]}; {FIX}"
         ) from None
