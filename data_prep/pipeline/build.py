@@ -51,7 +51,7 @@ from data_prep.shards.manifest import (
 )
 from data_prep.shards.packing import TokenFile, TokenStream, write_split
 from data_prep.sources.source import CannotReadOn, CorpusError, FileSource, Source
-from data_prep.sources.spec import open_source
+from data_prep.sources.spec import open_sources
 from data_prep.text.encode import DocumentEncoder
 from data_prep.text.sampling import passes
 from data_prep.text.sentences import check_language
@@ -104,7 +104,7 @@ def build(
     check_language(settings.language, splitter=settings.sentences)
     if kind := _trained_kind(settings):
         check_vocabulary_size(settings.vocabulary_size, kind=kind)
-    sources = [open_source(text, damaged_files=settings.damaged_files) for text in settings.corpus]
+    sources = open_sources(settings.corpus, settings.damaged_files)
     with workplace_of(folder) as workplace:
         _check_identity(settings, sources, workplace)
         try:

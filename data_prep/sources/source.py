@@ -23,10 +23,6 @@ class CannotReadOn(CorpusError):
     """The same sources may be read on later, or with damaged_files=skip."""
 
 
-class NotText(CannotReadOn):
-    """A file is not text, as its first bytes show."""
-
-
 class Position(NamedTuple):
     """How far a source was read: number of finished files, items of the next one."""
 
@@ -77,6 +73,10 @@ class DamagedFile(Exception):
     def __init__(self, line: int, reason: object):
         super().__init__(line, " ".join(str(reason).split()) or type(reason).__name__)
         self.line, self.reason = self.args
+
+
+class NotText(DamagedFile):
+    """A file is not text, as its first bytes show."""
 
 
 @dataclass(frozen=True)
@@ -175,11 +175,8 @@ class FileSource(Source):
                     f"{file}: cannot be read after line {error.line}: {error.reason}; repair the "
                     "file or leave it out, or continue without its rest: --data.damaged_files skip"
                 ) from error
-            yield left_out(file, error.line, DAMAGED, file_size(file))
-        except NotText:
-            if self.damaged_files == "stop":
-                raise
-            yield left_out(file, 0, NOT_A_TEXT_FILE, file_size(file))
+            reason = NOT_A_TEXT_FILE if isinstance(error, NotText) else DAMAGED
+            yield left_out(file, error.line, reason, file_size(file))
 
 
 def paragraphs_of(text: str) -> list[str]:

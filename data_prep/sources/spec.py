@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from data_prep.sources.places import (
     refuse_name,
 )
 from data_prep.sources.python_docs import PythonDocs
-from data_prep.sources.source import CorpusError, DamagedFile, FileSource, Source
-from data_prep.sources.streams import COMPRESSIONS, opened_text
+from data_prep.sources.source import CannotReadOn, CorpusError, DamagedFile, FileSource, Source
+from data_prep.sources.streams import COMPRESSIONS, opened, opened_text
 from data_prep.sources.tables import CsvFiles, HubDataset, JsonLines, ParquetFiles
 from data_prep.sources.text import TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
@@ -37,6 +36,31 @@ FILE_SOURCES: dict[str, type[FileSource]] = {
 }
 KINDS: dict[str, type[Source]] = {**FILE_SOURCES, "hub": HubDataset, PYTHON_DOCS: PythonDocs}
 _KEY = re.compile(r"^(.+):([a-z_]+)=([^:]*)$", re.DOTALL)
+
+
+def open_sources(texts: Iterable[str], damaged_files: DamagedFiles) -> list[Source]:
+    """Open sources, and refuse what is no text before anything is read; see `open_source`.
+
+    Raises:
+        CorpusError: As of `open_source`; or files cannot be read, all of which it names.
+    """
+    sources = [open_source(text, damaged_files=damaged_files) for text in texts]
+    refused: dict[str, list[str]] = {}
+    for source in sources if damaged_files == "stop" else ():
+        open_file = opened if isinstance(source, ParquetFiles) else opened_text
+        for file in source.files if isinstance(source, FileSource) else ():
+            try:
+                with open_file(file):
+                    pass
+            except DamagedFile as error:
+                refused.setdefault(error.reason, []).append(str(file))
+    if refused:
+        listed = "; ".join(f"{', '.join(files)} ({reason})" for reason, files in refused.items())
+        raise CannotReadOn(
+            f"these files cannot be read: {listed}; convert them, for example with iconv, or leave "
+            "them out: --data.damaged_files skip"
+        )
+    return sources
 
 
 def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
@@ -58,10 +82,6 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
         own["dataset"] = place
     elif kind != PYTHON_DOCS:
         found, files, left_out = _files_at(place, kind)
-        if found != "parquet" and damaged_files == "stop":
-            for file in files:
-                with suppress(DamagedFile), opened_text(file):
-                    pass  # what is no text is refused before anything is read
         is_extracted = beginning_of(files[0]).startswith(BEGINNING_OF_ARTICLE)  # of any name
         kind = "wikiextractor" if kind is None and found == "text" and is_extracted else found
         own |= {"files": files, "damaged_files": damaged_files, "left_out": left_out}

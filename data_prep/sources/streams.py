@@ -1,6 +1,7 @@
 """Open plain and compressed files as streams of bytes; report damage as `DamagedFile`."""
 
 import bz2
+import codecs
 import functools
 import gzip
 import io
@@ -24,9 +25,9 @@ ZSTD_STEP_BYTES = 2048
 ZSTD_LARGEST_WINDOW = 1 << 31  # `zstd --long=31`, used for some very large dumps
 LONGEST_LINE = 1 << 26  # bytes, of what must be read whole: a few kilobytes can unpack to gigabytes
 
-DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError)
+DAMAGE = (OSError, EOFError, UnicodeError, lzma.LZMAError, zlib.error, zstandard.ZstdError)
 
-_UTF8_MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _FEWEST_CONTROLS = 4  # fewer may be stray
 # A larger share of control characters is no text; in random bytes it is 10 %. Terminals write
 # escapes, and old manual pages backspaces.
@@ -60,24 +61,24 @@ def opened(file: Path) -> Iterator[OpenFile]:
 
 @contextmanager
 def opened_text(file: Path) -> Iterator[OpenFile]:
-    """Open a UTF-8 file and skip its byte-order mark, if there is one.
+    """Open a file of UTF-8, or of UTF-16 with a byte-order mark, as UTF-8 without a mark.
 
     Raises:
         DamagedFile: It cannot be opened, or the block cannot read it to its end.
         NotText: Its first bytes are not those of text.
     """
-    with opened(file) as found:
-        beginning = found.content.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]
+    with opened(file) as (content, read_bytes):
+        if content.peek(2).startswith(UTF16_MARKS):
+            content = io.BufferedReader(_Pieces(_in_utf8(content)), BLOCK_BYTES)
+        beginning = content.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]
         num_controls = len(beginning) - len(beginning.translate(None, _CONTROLS))
         if num_controls > max(_FEWEST_CONTROLS, _MOST_CONTROLS * len(beginning)):
-            raise NotText(
-                f"{file}: binary data or UTF-16, not text in UTF-8 ({num_controls:,} of its first "
-                f"{len(beginning):,} bytes are control characters); convert it with iconv, or "
-                "leave such files out: --data.damaged_files skip"
-            )
-        if beginning.startswith(_UTF8_MARK):
-            found.content.read(len(_UTF8_MARK))
-        yield found
+            raise NotText(0, "binary data, or UTF-16 without a byte-order mark")
+        if beginning.count(b"\r") > 1 and b"\n" not in beginning:
+            raise NotText(0, "lines end with carriage returns alone, which tr '\\r' '\\n' replaces")
+        if beginning.startswith(codecs.BOM_UTF8):
+            content.read(len(codecs.BOM_UTF8))
+        yield OpenFile(content, read_bytes)
 
 
 def numbered_lines(stream: Any, longest: int | None = None) -> Iterator[tuple[int, bytes]]:
@@ -109,38 +110,48 @@ def refuse_longer(size: int, number: int) -> None:
         raise DamagedFile(number, f"more than {LONGEST_LINE >> 20} MB in one line or document")
 
 
-class _ZstandardFrames(io.RawIOBase):
-    """The content of a .zst file; unlike the library's reader it detects a truncated file."""
+class _Pieces(io.RawIOBase):
+    """Pieces of bytes as a stream."""
 
-    def __init__(self, stored: BinaryIO) -> None:
-        self._stored = stored
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_LARGEST_WINDOW)
-        self._frame: Any = None
-        self._compressed = self._content = b""
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._rest = pieces, b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._content:
-            self._compressed = self._compressed or self._stored.read(ZSTD_STEP_BYTES)
-            if not self._compressed:
-                if self._frame is not None:
-                    raise EOFError("the file ends within a frame")
+        while not self._rest:
+            if (piece := next(self._pieces, None)) is None:
                 return 0
-            self._frame = self._frame or self._decompressor.decompressobj()
-            self._content = self._frame.decompress(self._compressed)
-            self._compressed = self._frame.unused_data
-            if self._frame.eof:
-                self._frame = None
-        data, self._content = self._content[: len(buffer)], self._content[len(buffer) :]
+            self._rest = piece
+        data, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
         buffer[: len(data)] = data
         return len(data)
+
+
+def _in_utf8(content: Any) -> Iterator[bytes]:
+    """Yield what is stored in UTF-16; unpaired surrogates are not valid UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-16")("surrogatepass")
+    while block := content.read1(BLOCK_BYTES):
+        yield decoder.decode(block).encode(errors="surrogatepass")
+    decoder.decode(b"", final=True)  # refuses a half of a character
+
+
+def _zstandard(stored: BinaryIO) -> Iterator[bytes]:
+    """Yield the content of a .zst file; unlike the library's reader it detects a truncated one."""
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_LARGEST_WINDOW)
+    frame, compressed = None, b""
+    while compressed := compressed or stored.read(ZSTD_STEP_BYTES):
+        frame = frame or decompressor.decompressobj()
+        yield frame.decompress(compressed)
+        compressed, frame = frame.unused_data, None if frame.eof else frame
+    if frame is not None:
+        raise EOFError("the file ends within a frame")
 
 
 _DECOMPRESSORS: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda stored: gzip.GzipFile(fileobj=stored),
     ".bz2": bz2.BZ2File,
     ".xz": lzma.LZMAFile,
-    ".zst": lambda stored: io.BufferedReader(_ZstandardFrames(stored), BLOCK_BYTES),
+    ".zst": lambda stored: io.BufferedReader(_Pieces(_zstandard(stored)), BLOCK_BYTES),
 }

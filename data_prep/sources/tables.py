@@ -1,8 +1,9 @@
 """Tables with a column of text: JSON Lines, CSV, Parquet, and data sets of the Hub, streamed."""
 
 import csv
+import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,23 +42,56 @@ def document_of(
 ) -> Document:
     """Return the value of a text column as a document; empty where there is a reason to skip it."""
     if not reason:
+        if isinstance(text, bytes):
+            text = text.decode(errors="surrogateescape")
         if text is None:
             reason = "the text is null"
         elif not isinstance(text, str):
             reason = "the text column holds no text"
         elif not is_unicode(text):
-            reason = "not valid Unicode"
+            reason = INVALID_UTF8
         else:
             return Document(text, str(file), line, read_bytes)
     return Document("", str(file), line, read_bytes, (Skipped(str(file), line, reason),))
 
 
-def no_column(place: str | Path, column: str, columns: Iterable[str]) -> CorpusError:
-    """Return the error that a table has other columns."""
-    return CorpusError(
-        f"{place}: has no column {column!r}, it has {', '.join(columns) or 'none'}; "
-        "say which one is the text: column=NAME"
-    )
+def check_column(place: str | Path, column: str, columns: Sequence[str]) -> None:
+    """Check that a table has a column, and once.
+
+    Raises:
+        CorpusError: It does not.
+    """
+    if columns.count(column) > 1:
+        raise CorpusError(f"{place}: two columns are called {column!r}; rename one")
+    if column not in columns:
+        raise CorpusError(
+            f"{place}: has no column {column!r}, it has {', '.join(columns) or 'none'}; "
+            "say which one is the text: column=NAME"
+        )
+
+
+def csv_rows(
+    lines: Iterable[str], needed: Iterable[str], delimiters: str = ",;\t"
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of CSV as of RFC 4180, the header first, with the number of their last lines.
+
+    Args:
+        lines: The lines with their ends; a field in quotes may go on in the next one.
+        needed: Names of columns.
+        delimiters: What may separate fields: the first with which the header has these columns.
+
+    Raises:
+        csv.Error: A row is not CSV.
+    """
+    csv.field_size_limit(LONGEST_LINE)  # the default of the library is 131,072 characters
+    lines = iter(lines)
+    first = next(lines, "")
+    columns = {mark: next(csv.reader([first], delimiter=mark), []) for mark in delimiters}
+    fitting = [mark for mark in delimiters if {*needed} <= {*columns[mark]}]
+    delimiter = (fitting or delimiters)[0]
+    rows = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
+    for row in rows:
+        yield rows.line_num, row
 
 
 @dataclass(frozen=True)
@@ -86,10 +120,9 @@ class JsonLines(FileSource):
                 else:
                     if not isinstance(record, dict):
                         reason = "not a JSON object"
-                    elif self.column in record:
+                    elif self.column in record or not is_checked:
+                        check_column(file, self.column, list(record))
                         text, is_checked = record[self.column], True
-                    elif not is_checked:
-                        raise no_column(file, self.column, record)
                     else:
                         reason = "the text column is missing"
                 yield document_of(text, file, number, read_bytes(), reason)
@@ -97,40 +130,41 @@ class JsonLines(FileSource):
 
 @dataclass(frozen=True)
 class CsvFiles(FileSource):
-    """CSV as of RFC 4180, or with tabs (.tsv); the first row names the columns."""
+    """CSV as of RFC 4180, also with semicolons or tabs; the first row names the columns."""
 
     column: str = "text"
 
     kind = "CSV files"
 
     def records(self, file: Path) -> Iterator[Document]:
-        """Yield the text of each row; it is null where the row is too short."""
-        csv.field_size_limit(LONGEST_LINE)
+        """Yield the text of each row; a row of another length than the first is skipped."""
+        number = 0  # of the last line of the row
         with opened_text(file) as (stream, read_bytes):
             waiting = 0  # bytes of this row
 
             def lines() -> Iterator[str]:
                 nonlocal waiting
-                for number, line in numbered_lines(stream):
+                for line_number, line in numbered_lines(stream):
                     waiting += len(line)
-                    refuse_longer(waiting, number)
+                    refuse_longer(waiting, line_number)
                     yield line.decode(errors="surrogateescape")
 
-            rows = csv.reader(lines(), delimiter="\t" if ".tsv" in file.name.lower() else ",")
+            rows = csv_rows(
+                lines(), [self.column], "\t,;" if ".tsv" in file.name.lower() else ",;\t"
+            )
             try:
-                columns = next(rows, [])
-                if self.column not in columns:
-                    raise no_column(file, self.column, columns)
+                number, columns = next(rows, (0, []))
+                check_column(file, self.column, columns)
                 place = columns.index(self.column)
-                for row in rows:
+                for number, row in rows:
                     waiting = 0
-                    if not row:
-                        continue
-                    text = row[place] if place < len(row) else None
-                    reason = "" if text is None or is_unicode(text) else INVALID_UTF8
-                    yield document_of(text, file, rows.line_num, read_bytes(), reason)
+                    if len(row) == len(columns):
+                        yield document_of(row[place], file, number, read_bytes())
+                    elif row:
+                        reason = "the row has another number of fields than the header"
+                        yield document_of(None, file, number, read_bytes(), reason)
             except csv.Error as error:
-                raise DamagedFile(rows.line_num, error) from error
+                raise DamagedFile(number, error) from error
 
 
 @dataclass(frozen=True)
@@ -152,8 +186,7 @@ class ParquetFiles(FileSource):
         try:
             size = file.stat().st_size
             with parquet.ParquetFile(file, pre_buffer=False, buffer_size=BLOCK_BYTES) as table:
-                if self.column not in table.schema_arrow.names:
-                    raise no_column(file, self.column, table.schema_arrow.names)
+                check_column(file, self.column, table.schema_arrow.names)
                 _refuse_bomb(table.metadata)
                 rows = max(1, table.metadata.num_rows)
                 for batch in table.iter_batches(
@@ -220,8 +253,7 @@ class HubDataset(Source):
         try:
             rows = self._open().skip(start.record)
             for number, row in enumerate(rows, start=start.record + 1):
-                if self.column not in row:
-                    raise no_column(self.name, self.column, row)
+                check_column(self.name, self.column, list(row))
                 document = document_of(row[self.column], self.name, number, 0)
                 yield document._replace(end=Position(0, number))
         except CorpusError:

@@ -1,19 +1,20 @@
 """Read rows with named columns from TSV, CSV, JSON Lines and Parquet.
 
 TSV is that of GLUE: a tab ends a field and a line feed a row, quotes are ordinary characters. CSV
-is that of RFC 4180, where a quoted field may contain commas and line breaks.
+is that of a corpus, where a quoted field may contain commas and line breaks.
 """
 
 import csv
 import io
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.files.extras import require
 from data_prep.files.quoting import plain, quoted
+from data_prep.sources.streams import UTF16_MARKS
+from data_prep.sources.tables import csv_rows
 from finetune.tasks.task import TaskError
 from pretrain.config.errors import nearest
 from pretrain.reports.words import counted
@@ -46,7 +47,7 @@ def read_rows(file: Path, needed: Sequence[str], *, suffix: str | None = None) -
         if suffix == ".txt" and len(needed) == 1:  # a tab in a single text is text
             records = [[line] for line in _lines(file)]
         else:
-            records = _comma_separated(file) if suffix == ".csv" else tab_separated(file)
+            records = _csv_records(file, needed) if suffix == ".csv" else tab_separated(file)
         header = list(needed) if suffix == ".txt" else []
         rows = named_rows(file, records, needed, header=header)
     elif suffix == ".jsonl":
@@ -122,9 +123,10 @@ def _lines(file: Path) -> list[str]:
 
 
 def _text_of(file: Path) -> str:
-    """Return the content of a UTF-8 file without its byte-order mark."""
+    """Return the content of a file in UTF-8, or in UTF-16 with a byte-order mark."""
     try:
-        return file.read_bytes().decode().removeprefix("\ufeff")
+        content = file.read_bytes()
+        return content.decode("utf-16" if content.startswith(UTF16_MARKS) else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise TaskError(f"{file} is not UTF-8 ({error}); convert it with iconv") from None
     except OSError as error:
@@ -148,11 +150,10 @@ def check_columns(where: str, needed: Sequence[str], found: Sequence[str]) -> No
             )
 
 
-def _comma_separated(file: Path) -> list[list[str]]:
-    csv.field_size_limit(sys.maxsize)  # the module's default is 131,072 characters
+def _csv_records(file: Path, needed: Sequence[str]) -> list[list[str]]:
     records: list[list[str]] = []
     try:
-        for fields in csv.reader(io.StringIO(_text_of(file), newline=""), strict=True):
+        for _, fields in csv_rows(io.StringIO(_text_of(file), newline=""), needed):
             records.append(fields)
     except csv.Error as error:
         raise TaskError(
@@ -187,10 +188,13 @@ def _parquet_rows(file: Path, needed: Sequence[str]) -> list[dict[str, object]]:
     try:
         with file.open("rb") as stream, parquet.ParquetFile(stream) as table:
             check_columns(str(file), needed, table.schema_arrow.names)
-            rows: list[dict[str, object]] = table.read(list(needed), use_threads=False).to_pylist()
+            rows = table.read(list(needed), use_threads=False).to_pylist()
+        return [
+            {name: cell.decode() if isinstance(cell, bytes) else cell for name, cell in row.items()}
+            for row in rows
+        ]
     except UnicodeDecodeError:
         raise TaskError(f"{file} has a text that is not UTF-8; write the file again") from None
     except (pyarrow.ArrowException, OSError) as error:
         reason = plain((str(error).strip() or type(error).__name__).splitlines()[0].rstrip("."))
         raise TaskError(f"{file} cannot be read as Parquet: {reason}; write it again") from None
-    return rows

@@ -102,13 +102,12 @@ def check_text(settings: RunSettings) -> None:
         TokenizerError: the tokenizer cannot be loaded.
     """
     # Imported late: on shards that exist, a run needs no packages that read text.
-    from data_prep.sources.spec import open_source
+    from data_prep.sources.spec import open_sources
 
     build = build_settings(settings)
-    for name in build.corpus:
-        source = open_source(name, damaged_files=build.damaged_files)
+    for source in open_sources(build.corpus, build.damaged_files):
         if isinstance(source, FileSource) and not any(map(file_size, source.files)):
-            raise CorpusError(f"{name} is empty; name a text")
+            raise CorpusError(f"{source.name} is empty; name a text")
     if build.tokenizer not in get_args(TokenizerKind):
         entries = vocabulary_size(load_tokenizer(build.tokenizer))
         _check_vocabulary(f"the tokenizer {build.tokenizer}", entries, settings)

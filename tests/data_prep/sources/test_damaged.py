@@ -43,7 +43,7 @@ def by_definition(content, separator):
 
 @settings(max_examples=50, deadline=None)
 @given(
-    content=st.text(st.sampled_from("ab \t\r\n"), max_size=60).map(str.encode),
+    content=st.text(st.sampled_from("ab \t\r\n"), max_size=60).map("\n{}".format).map(str.encode),
     separator=st.sampled_from(["blank_line", "line", "file"]),
 )
 def test_text_files_give_the_documents_of_the_lines(tmp_path_factory, content, separator):
@@ -132,8 +132,12 @@ def test_any_string_type_of_parquet_is_read_and_what_is_not_utf8_is_skipped(tmp_
     ):
         parquet.write_table(pyarrow.table({"text": column}), file)
         assert read(file) == [["a"], Skipped(str(file), 2, "the text is null")]
-    rows = pyarrow.array([b"fine", b"\xff", b"too"]).view(pyarrow.string())
-    for column in (rows, rows.dictionary_encode()):
+    rows = pyarrow.array([b"fine", b"\xff", b"too"])
+    for column in (
+        rows,
+        rows.view(pyarrow.string()),
+        rows.view(pyarrow.string()).dictionary_encode(),
+    ):
         parquet.write_table(pyarrow.table({"text": column}), file)
         assert read(file) == [["fine"], Skipped(str(file), 2, "not valid UTF-8"), ["too"]]
 

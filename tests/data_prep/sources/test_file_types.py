@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from data_prep.sources.source import CorpusError, Skipped
-from data_prep.sources.spec import open_source
+from data_prep.sources.spec import open_source, open_sources
 from tests.data_prep.sources.source_case import read
 
 WORDS = "Some words of a text, one line after the other.\n" * 50
@@ -22,17 +22,31 @@ def table():
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [np.random.default_rng(0).bytes(5000), table(), PNG, WORDS.encode("utf-16")],
-    ids=["noise", "parquet", "png", "utf-16"],
-)
-def test_what_is_no_text_is_refused_by_its_first_bytes(tmp_path, content):
-    for file, stored in (("a.txt", content), ("b.jsonl.gz", gzip.compress(content))):
-        (tmp_path / file).write_bytes(stored)
-        with pytest.raises(CorpusError, match="binary data or UTF-16, not text") as error:
-            open_source(str(tmp_path / file))
-        assert str(error.value).startswith(f"{tmp_path / file}: ") and "\n" not in str(error.value)
+def test_all_files_that_cannot_be_read_are_named_once_with_the_reason_or_skipped(tmp_path):
+    bad = {
+        "b.txt": np.random.default_rng(0).bytes(5000),
+        "c.txt.gz": gzip.compress(PNG),
+        "d.txt": WORDS.encode("utf-16-le"),
+        "e.txt": WORDS.replace("\n", "\r").encode(),
+        "f.txt.gz": b"no gzip",
+    }
+    for name, content in {"a.txt": WORDS.encode(), **bad}.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "g.jsonl").write_bytes(table())
+    b, c, d, e, f, g = (str(tmp_path / name) for name in (*bad, "g.jsonl"))
+    corpus = [f"text:{tmp_path}", g]
+    with pytest.raises(CorpusError) as error:
+        open_sources(corpus, "stop")
+    assert str(error.value) == (
+        f"these files cannot be read: {b}, {c}, {d}, {g} (binary data, or UTF-16 without a "
+        f"byte-order mark); {e} (lines end with carriage returns alone, which tr '\\r' '\\n' "
+        f"replaces); {f} (Not a gzipped file (b'no')); convert them, for example with iconv, or "
+        "leave them out: --data.damaged_files skip"
+    )
+    found = [item for name in corpus for item in read(name, damaged_files="skip")]
+    no_text = [Skipped(file, 0, "not a text file") for file in (b, c, d, e, g)]
+    damaged = Skipped(f, 0, "file cut short or damaged")
+    assert found[1:] == [*no_text[:4], damaged, no_text[4]] and len(found[0]) == 50
 
 
 def test_text_of_a_terminal_or_with_stray_control_characters_is_text(tmp_path):
@@ -59,15 +73,6 @@ def test_beside_text_other_files_are_left_out_and_counted(tmp_path):
     source = open_source(str(tmp_path))
     assert [file.name for file in source.files] == ["a.txt"]
     assert source.left_out == "2 .pdf, 1 without suffix, 1 .md"
-
-
-def test_files_that_are_no_text_can_be_skipped_with_the_damaged_ones(tmp_path):
-    (tmp_path / "a.txt").write_text(WORDS)
-    (tmp_path / "b.txt").write_bytes(PNG)
-    with pytest.raises(CorpusError, match=r"b\.txt.*leave such files out: --data.damaged_files"):
-        open_source(str(tmp_path))
-    found = read(tmp_path, damaged_files="skip")
-    assert found[1:] == [Skipped(str(tmp_path / "b.txt"), 0, "not a text file")]
 
 
 def test_a_shard_folder_is_no_text_and_says_how_to_train_on_it(tmp_path):

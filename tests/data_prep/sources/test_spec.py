@@ -85,31 +85,58 @@ def test_json_lines_are_documents_and_damaged_ones_are_skipped(tmp_path):
         Skipped(name, 4, "the text column is missing"),
         Skipped(name, 5, "not a JSON object"),
         Skipped(name, 6, "not valid JSON"),
-        Skipped(name, 7, "not valid Unicode"),
+        Skipped(name, 7, "not valid UTF-8"),
         Skipped(name, 8, "not valid UTF-8"),
         Skipped(name, 9, "the text column holds no text"),
         ["last"],
     ]
 
 
-def test_rows_of_csv_are_documents(tmp_path):
-    content = 'id,text\r\n1,"a\nb, ""c"""\r\n\r\n2\r\n3,\xff\r\n4,last'.encode("latin-1")
-    file = tmp_path / "a.csv"
-    file.write_bytes(content)
-    assert read(file) == [
+@pytest.mark.parametrize(
+    ("name", "mark", "encoding"),
+    [
+        ("a.csv", ",", "utf-8"),
+        ("a.csv.gz", ";", "utf-8-sig"),
+        ("a.csv", "\t", "utf-16"),
+        ("a.tsv", "\t", "utf-16-be"),
+    ],
+)
+def test_rows_of_csv_are_documents_with_any_separator_and_in_utf16(tmp_path, name, mark, encoding):
+    content = f'id{mark}note\r\n1{mark}"a\nb, ""c"""\r\n\r\n2\r\n3{mark}x\r\n4{mark}läst'
+    file, mark_of_bytes = tmp_path / name, "\ufeff" * encoding.endswith("be")
+    compress = COMPRESS.get(file.suffix, bytes)
+    file.write_bytes(compress((mark_of_bytes + content).encode(encoding)))
+    assert read(f"{file}:column=note") == [
         ["a", 'b, "c"'],
-        Skipped(str(file), 5, "the text is null"),
-        Skipped(str(file), 6, "not valid UTF-8"),
-        ["last"],
+        Skipped(str(file), 5, "the row has another number of fields than the header"),
+        ["x"],
+        ["läst"],
     ]
-    (tmp_path / "b.tsv.gz").write_bytes(gzip.compress(content.replace(b",", b"\t")))
-    assert read(f"{tmp_path / 'b.tsv.gz'}:column=id")[-1] == ["4"]
+
+
+def test_utf16_cut_within_a_character_and_rows_that_are_no_csv_are_damage(tmp_path):
+    (tmp_path / "a.txt").write_bytes(
+        "One.\n\nTwo \ud800.\n\nThree.".encode("utf-16", "surrogatepass")[:-1]
+    )
+    file = str(tmp_path / "a.txt")
+    assert read(file, "skip") == [
+        ["One."],
+        Skipped(file, 3, "not valid UTF-8"),
+        Skipped(file, 4, "file cut short or damaged"),
+    ]
+    (tmp_path / "a.csv").write_text('text\none\n"two\nthree\n')
+    with pytest.raises(CorpusError, match="a.csv: cannot be read after line 2: unexpected end of"):
+        read(tmp_path / "a.csv")
 
 
 def test_a_wrong_column_is_refused_at_once_with_the_ones_that_are_there(tmp_path):
     (tmp_path / "a.jsonl").write_text('damaged\n{"body": "x", "n": 1}\n')
     (tmp_path / "a.csv").write_text("body,n\nx,1\n")
     parquet.write_table(pyarrow.table({"body": ["x"], "n": [1]}), tmp_path / "a.parquet")
+    texts = [pyarrow.array(["x"])] * 2
+    parquet.write_table(pyarrow.Table.from_arrays(texts, ["text"] * 2), tmp_path / "b.parquet")
+    with pytest.raises(CorpusError, match="b.parquet: two columns are called 'text'; rename one"):
+        read(tmp_path / "b.parquet")
     for name in ("a.jsonl", "a.csv", "a.parquet"):
         with pytest.raises(CorpusError, match="has no column 'text', it has body, n; say which"):
             read(tmp_path / name)

@@ -61,9 +61,23 @@ def test_csv_json_lines_and_parquet_hold_what_was_written(tmp_path, suffix):
 
 
 def test_quotes_in_tsv_are_ordinary_characters_and_a_pair_is_in_the_order_of_the_settings(tmp_path):
-    rows = [{"b": 'She said "no".', "a": '"', "label": word} for word in ("x", "y")]
+    rows = [{"b": 'She said "no".', "a": word, "label": word} for word in ('"', '"y"')]
     data = read_own(own(tmp_path, rows, suffix=".tsv", texts=("a", "b")))
     assert data.train[0] == Example(('"', 'She said "no".'), 0, "0")
+    assert any("train.tsv: 1 text in quotes, which TSV keeps" in note for note in data.notes)
+
+
+def test_csv_of_a_spreadsheet_in_utf16_and_binary_parquet_are_text(tmp_path):
+    rows = ["text;label", '"Zürich; ""x""\nand";a', "one, two;b"]
+    file = tmp_path / "a.csv"
+    file.write_bytes("\r\n".join(rows).encode("utf-16"))
+    found = [example.texts[0] for example in read_own(OwnTask(train=file, dev=file)).train]
+    assert found == ['Zürich; "x"\nand', "one, two"]
+    table = pyarrow.table({"text": [text.encode() for text in found], "label": ["a", "b"]})
+    parquet.write_table(table, file.with_suffix(".parquet"))
+    file = file.with_suffix(".parquet")
+    data = read_own(OwnTask(train=file, dev=file))
+    assert [example.texts[0] for example in data.train] == found
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
