@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from data_prep.shards.manifest import TokenizerRecord
 
 IGNORED = -100  # the label PyTorch's cross entropy leaves out
-LONGEST_GROUPED = 1 << 16  # two columns are kept in the low half of a 64-bit key
 
 MaskingKind = Literal["tokens", "words", "spans"]
 
@@ -49,23 +48,16 @@ _BLOCK_TOKENS = 32_768
 
 @dataclass(frozen=True)
 class Masking:
-    """What is hidden, and how much of it.
-
-    Raises:
-        ValueError: `kind` needs `word_starts`, which are missing.
-    """
+    """What is hidden, and how much of it."""
 
     kind: MaskingKind = "tokens"
     probability: float = 0.15  # share of the positions, special ones counted
     mean_span_words: float = 3.8  # SpanBERT: Geo(0.2) up to 10; used by spans only
-    word_starts: NDArray[np.bool_] | None = None  # [V], whether a word starts with a token
+    # [V], whether a word starts with a token; needed for words and spans
+    word_starts: NDArray[np.bool_] | None = None
     # Of the predicted tokens; the rest are shown as they are.
     mask_token_share: float = 0.8  # shown as [MASK]
     random_token_share: float = 0.1  # shown as another token
-
-    def __post_init__(self) -> None:
-        if self.kind != "tokens" and self.word_starts is None:
-            raise ValueError(f"kind={self.kind!r} needs word_starts, see tokenizer.word_starts")
 
 
 BERT_MASKING = Masking()
@@ -132,22 +124,14 @@ def mask_sequences(
     position is not changed.
 
     Args:
-        ids: Sequences [n, S].
+        ids: Sequences [n, S], with S up to 2^16, as settings allow.
         numbers: The number of each in its split [n].
         seed: Any integer; other seeds and epochs give other masks.
         epoch: Number of the pass over the data, from 0.
         tokenizer: Names the special tokens and the size of the vocabulary.
         masking: What is hidden together, and how much.
-
-    Raises:
-        ValueError: The sequences are too long for this kind of masking.
     """
     num_sequences, length = ids.shape
-    if masking.kind != "tokens" and length > LONGEST_GROUPED:
-        raise ValueError(
-            f"sequences of {length} tokens are too long to mask {masking.kind}; mask tokens, or "
-            f"build sequences of at most {LONGEST_GROUPED}"
-        )
     count = predictions_per_sequence(length, masking.probability)
     vocabulary, stream = _Vocabulary.of(tokenizer), np.array([seed % 2**64], np.uint64)
     stream = splitmix64(splitmix64(stream) ^ np.uint64(epoch))

@@ -51,16 +51,9 @@ REMOVED = {
 
 # Of command lines alone: in a file they are unknown settings.
 REMOVED_WORDS = {
-    "resume": Removed("give the command of the sweep again; runs/NAME/settings has its words"),
-    "records": Removed(
-        "copy runs without checkpoints: rsync -a --exclude checkpoints runs/NAME TO"
-    ),
-    "tasks": Removed("tupelo finetune run --dry-run counts their training rows"),
     "plan": Removed("use tupelo train RECIPE --dry-run --measure 60"),
-    "split": Removed("build or import again with another --data.valid_fraction"),
     "lr": Removed("use --learning_rate.peak, or --learning_rates of finetune run"),
     "batch_size": Removed("use --batch.global_sequences, or --batch of finetune run"),
-    "no_lowercase": Removed("use --data.lowercase false"),
 }
 
 

@@ -163,18 +163,10 @@ def test_a_word_of_more_pieces_than_slots_is_never_hidden(masking):
     assert chosen[:, :10].any() and chosen[:, 17:].any()
 
 
-@pytest.mark.parametrize("kind", ["words", "spans"])
-def test_words_without_a_table_of_their_starts_are_refused(kind):
-    with pytest.raises(ValueError, match=f"kind='{kind}' needs word_starts"):
-        Masking(kind)
-
-
 @pytest.mark.parametrize("masking", [WORDS, SPANS], ids=lambda masking: masking.kind)
-def test_rows_whose_columns_do_not_fit_into_a_key_are_refused(masking):
+def test_the_columns_of_the_longest_rows_fit_into_a_key(masking):
     longest = np.full((1, 1 << 16), 7, np.uint16)
     assert predicted(masked(longest, masking=masking)).sum() > 9000
-    with pytest.raises(ValueError, match="sequences of 65537 tokens are too long to mask"):
-        masked(np.full((1, (1 << 16) + 1), 7, np.uint16), masking=masking)
 
 
 def test_a_row_has_15_percent_predictions_and_at_least_one():

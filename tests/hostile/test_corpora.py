@@ -16,7 +16,7 @@ from data_prep.pipeline import reading
 from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
 from data_prep.shards.external import external_files, read_samples
-from data_prep.shards.manifest import ShardError, check_tokenizer, read_manifest
+from data_prep.shards.manifest import ShardError
 from data_prep.sources import streams, tables
 from data_prep.sources.source import CorpusError
 from data_prep.sources.spec import open_source
@@ -94,22 +94,6 @@ def test_shards_of_others_that_unpack_to_gigabytes_and_pipes_are_refused(tmp_pat
             next(read_samples(file, sep_id=3))
     os.mkfifo(tmp_path / "b.h5")
     assert external_files([tmp_path]) == [file]
-
-
-def sparse(file):
-    file.touch()
-    os.truncate(file, 1 << 40)
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, sparse])
-def test_pipes_and_sparse_files_of_a_shard_folder_are_refused(tmp_path, make):
-    for name, check in (
-        ("manifest.json", read_manifest),
-        ("tokenizer.json", lambda folder: check_tokenizer(folder, None)),
-    ):
-        make(tmp_path / name)
-        with pytest.raises(ShardError, match=f"{name}: (it is a pipe|[0-9,]+ bytes are more)"):
-            check(tmp_path)
 
 
 def test_linked_folders_are_read_once_and_links_in_circles_end(tmp_path):

@@ -58,13 +58,6 @@ def test_damaged_and_missing_files_are_restored(folder, builder):
     assert not folder.with_name("shards.rebuilt").exists()
 
 
-def test_nothing_is_built_where_nothing_is_broken(folder, builder):
-    shutil.rmtree(builder)
-    before = contents(folder)
-    assert repair(folder) == []
-    assert contents(folder) == before
-
-
 def test_a_build_of_text_that_has_changed_changes_nothing(folder, builder):
     shutil.rmtree(builder)
     write_folder(builder, {"train": random_documents(60, seed=1), "valid": random_documents(30)})
