@@ -24,6 +24,7 @@ from finetune.results.sweep_results import DEFAULT_KEEP, Keep, SweepRecord, read
 from finetune.sweep.folder import (
     default_folder,
     merged,
+    move_former_trials,
     record_of,
     refuse_other_content,
     save_sweep_record,
@@ -136,6 +137,7 @@ def main(arguments: argparse.Namespace) -> None:
         print(describe_sweep(sweep))
         return
     with locked(sweep.folder):
+        move_former_trials(sweep.folder)
         save_sweep_record(sweep.folder, record, sweep.data)
         report(sweep, has_failed=run_sweep(sweep, arguments.at_once))
 

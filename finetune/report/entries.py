@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from finetune.report.score_table import DIVERGED, SCORE, Column, RateScores, ScoreTable
-from finetune.results.sweep_results import TableRow
+from finetune.results.result import TableRow
 from finetune.tasks.catalog import known_tasks
 from finetune.tasks.metric_names import METRIC_NAMES
 from pretrain.reports.report import Report

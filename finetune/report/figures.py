@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from finetune.report.score_table import DIVERGED, RateScores, ScoreTable
-from finetune.results.sweep_results import TableRow
+from finetune.results.result import TableRow
 from finetune.tasks.metric_names import METRIC_NAMES
 from pretrain.reports.html import MOST_TICKS, line_panel, line_style, save_picture
 from pretrain.reports.report import Picture

@@ -7,7 +7,8 @@ from pathlib import Path
 from finetune.report.entries import report_of
 from finetune.report.figures import draw_figures
 from finetune.report.score_table import ScoreTable, score_table
-from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow, read_sweep_results
+from finetune.results.result import TableRow
+from finetune.results.sweep_results import EndedTrial, SweepResults, read_sweep_results
 from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.words import terminal_width
 

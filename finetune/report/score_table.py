@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NamedTuple
 
-from finetune.results.result import Scores
-from finetune.results.sweep_results import EndedTrial, SweepResults, TableRow
+from finetune.results.result import Scores, TableRow
+from finetune.results.sweep_results import EndedTrial, SweepResults
 from finetune.tasks.catalog import SUITES, known_tasks, suite_of
 from finetune.tasks.suite import AverageRule
 from finetune.tasks.task import split_title

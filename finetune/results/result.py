@@ -1,15 +1,17 @@
 """The result of one trial of a fine-tuning sweep, and the layout of the sweep's folder.
 
-FOLDER/grid.json                                the trials that were requested
-FOLDER/majority.json                            scores of the majority class, by task
-FOLDER/TASK/MODEL/lr_3e-05/seed_0/result.json   written last: without it the trial is not over
-FOLDER/TASK/MODEL/lr_3e-05/seed_0/predictions_SPLIT.json   of development sets; of test sets, if
-                                                           requested
-FOLDER/TASK/MODEL/lr_3e-05/seed_0/model/        its model, if it is kept: models/kept_model.py
+FOLDER/grid.json                                     the trials that were requested
+FOLDER/majority.json                                 scores of the majority class, by task
+FOLDER/TASK/MODEL-3e-05-seed0/result.json            written last: without it the trial is not over
+FOLDER/TASK/MODEL-3e-05-seed0/predictions_SPLIT.json of development sets; of test sets, if requested
+FOLDER/TASK/MODEL-3e-05-seed0/model/                 its model, if it is kept: models/kept_model.py
+
+Results are found by their records, in whichever folders they are: once, it was MODEL/lr_R/seed_N.
 """
 
-from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+import re
+from pathlib import Path, PurePath
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -26,11 +28,12 @@ from data_prep.files.quoting import plain
 from data_prep.files.strict_json import JsonError, json_in
 from data_prep.files.whole_file import content_of
 from pretrain.config.errors import ConfigError
+from pretrain.train.sweeps.pool import unit_folder
 
 RESULT_FILE = "result.json"
 SWEEP_FILE = "grid.json"
 MAJORITY_FILE = "majority.json"
-RESULTS_OF_CELL = f"lr_*/seed_*/{RESULT_FILE}"  # below the folder of a model on a task
+WITHOUT_PRETRAINING = "without pre-training"
 Content = TypeVar("Content")
 
 # Evaluation split, such as "dev" or "dev_mismatched" -> metric -> value as a fraction of 1.
@@ -38,15 +41,49 @@ Metrics = Annotated[dict[str, FiniteFloat], Field(min_length=1)]
 Scores = dict[str, Metrics]
 
 
-class TrialResult(BaseModel):
-    """How one trial ended: one model, task, learning rate and seed."""
+class TableRow(NamedTuple):
+    """A model at one step of its pre-training: one row of the table."""
+
+    model: str
+    origin: str  # the run or folder that the weights came from
+    step: int | None
+    pretrained: bool = True
+
+
+class StartingModel(BaseModel):
+    """What a trial starts from: one checkpoint, export or external model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str  # its name in tables
-    source: str  # where the weights came from
+    source: str  # where the weights come from; of a run it is one of its checkpoints
     step: int | None = Field(ge=0, lt=1 << 63)  # of pre-training; None: unknown
     pretrained: bool  # False: the same encoder with new weights
+
+    @property
+    def folder_name(self) -> str:
+        """Return its name in folders; it contains no path separators."""
+        extra = "" if self.step is None else f" step_{self.step:08d}"
+        if not self.pretrained:
+            extra = f" {WITHOUT_PRETRAINING}"
+        return re.sub(r"^\.+|[^\w.-]+", "-", self.model + extra)
+
+    @property
+    def row(self) -> TableRow:
+        """Return its row of a table: new weights are the same beside whichever checkpoint."""
+        step = self.step if self.pretrained else None
+        return TableRow(self.model, str(run_of(self.source)), step, self.pretrained)
+
+    def describe(self) -> str:
+        """Return its name in messages."""
+        if not self.pretrained:
+            return f"{self.model} {WITHOUT_PRETRAINING}"
+        return self.model if self.step is None else f"{self.model} step {self.step:,}"
+
+
+class TrialResult(StartingModel):
+    """How one trial ended: one model, task, learning rate and seed."""
+
     task: str
     protocol: str
     learning_rate: float = Field(gt=0)
@@ -64,6 +101,22 @@ class TrialResult(BaseModel):
         if self.status == "finished" and not self.scores:
             raise ValueError("a finished trial has scores")
         return self
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder that the trial has in that of its sweep."""
+        return trial_folder(self.task, self, self.learning_rate, self.seed)
+
+
+def trial_folder(task: str, model: StartingModel, learning_rate: float, seed: int) -> Path:
+    """Return the folder of a trial, relative to that of its sweep."""
+    return unit_folder(Path(task), model.folder_name, seed, [repr(learning_rate)])
+
+
+def run_of(place: str | PurePath) -> PurePath:
+    """Return the run that a checkpoint RUN/checkpoints/NAME belongs to, or the place itself."""
+    place = PurePath(place)
+    return place.parent.parent if place.parent.name == "checkpoints" else place
 
 
 def save_result(folder: Path, result: TrialResult) -> None:

@@ -2,9 +2,8 @@
 
 import itertools
 import operator
-import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -12,17 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from data_prep.files.program import shell_command
 from finetune.results.result import (
     MAJORITY_FILE,
-    RESULTS_OF_CELL,
+    RESULT_FILE,
     SWEEP_FILE,
     Scores,
+    StartingModel,
+    TableRow,
     TrialResult,
     read_json,
     read_result,
 )
+from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import flat
 
-WITHOUT_PRETRAINING = "without pre-training"
 # Settings that protocols have had since then, with what the sweeps before them did.
 ADDED_SETTINGS: dict[str, Any] = {"layer_decay": 1.0, "both_orders": []}
 Keep = Literal["best", "all", "none"]
@@ -30,44 +31,10 @@ DEFAULT_KEEP: Keep = "best"
 REPEAT = "remove it, and repeat the command of this sweep, which writes it again"
 
 
-class TableRow(NamedTuple):
-    """A model at one step of its pre-training: one row of the table."""
+class ModelRef(StartingModel):
+    """A model of a sweep."""
 
-    model: str
-    origin: str  # the run or folder that the weights came from
-    step: int | None
-    pretrained: bool = True
-
-
-class ModelRef(BaseModel):
-    """A model of a sweep: one checkpoint, export or external model."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    model: str  # its name in tables
-    source: str  # its place; that of a run is one of its checkpoints
-    step: int | None = Field(ge=0, lt=1 << 63)  # of pre-training
-    pretrained: bool  # False: only its shape and its tokenizer are used
     digest: str  # of the weights; without pre-training, of shape and tokenizer
-
-    @property
-    def folder_name(self) -> str:
-        """Return the name of its folder in a sweep; it contains no path separators."""
-        extra = "" if self.step is None else f" step_{self.step:08d}"
-        if not self.pretrained:
-            extra = f" {WITHOUT_PRETRAINING}"
-        return re.sub(r"^\.+|[^\w.-]+", "-", self.model + extra)
-
-    @property
-    def row(self) -> TableRow:
-        """Return its row of a table."""
-        return TableRow(self.model, str(run_of(self.source)), self.step, self.pretrained)
-
-    def describe(self) -> str:
-        """Return its name in messages."""
-        if not self.pretrained:
-            return f"{self.model} {WITHOUT_PRETRAINING}"
-        return self.model if self.step is None else f"{self.model} step {self.step:,}"
 
 
 class SweepRecord(BaseModel):
@@ -86,12 +53,6 @@ class SweepRecord(BaseModel):
     # one by task, which is the same where there is one split.
     test: dict[str, str] = {}
     keep: Keep | None = None  # whose models stay; None: was never said
-
-
-def run_of(place: str | PurePath) -> PurePath:
-    """Return the run that a checkpoint RUN/checkpoints/NAME belongs to, or the place itself."""
-    place = PurePath(place)
-    return place.parent.parent if place.parent.name == "checkpoints" else place
 
 
 def differences(old: SweepRecord, new: SweepRecord, *, in_one_folder: bool) -> list[str]:
@@ -172,58 +133,56 @@ def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
         ConfigError: a folder holds no result, a file is damaged, two files contradict each other
             on a trial, a task or a model, or the trials follow different protocols.
     """
-    found = {file.parent: read_sweep_record(file.parent) for file in _files(folders, SWEEP_FILE)}
+    places = list(dict.fromkeys(folder.resolve() for folder in folders))
+    found = {file.parent: read_sweep_record(file.parent) for file in _files(places, SWEEP_FILE)}
     sweeps = {folder: record for folder, record in found.items() if record is not None}
     _refuse_differences(sweeps)
     metrics = {task: name for record in sweeps.values() for task, name in record.metrics.items()}
     trials: dict[tuple[TableRow, str, float, int], EndedTrial] = {}
-    for folder in dict.fromkeys(folders):
-        files = _files([folder], RESULTS_OF_CELL)
-        if not files:
+    for folder in places:
+        below = [place for place in sweeps if folder in place.parents]
+        ended = [ended_trials(place, sweeps.get(place), metrics) for place in (folder, *below)]
+        if not any(ended):
             raise ConfigError(
                 f"{folder} holds no result of fine-tuning; fine-tune first with: "
                 f"{shell_command('finetune', 'run', 'RUN')}"
             )
-        for place in (file.parent for file in files):
-            result = read_result(place)
-            if result is not None:
-                _add(trials, _ended(place, result, sweeps.get(place.parents[3]), metrics))
+        for trial in itertools.chain.from_iterable(ended):
+            _add(trials, trial)
     majority: dict[str, Scores] = {}  # of each task the first: other examples are refused
-    for file in _files(folders, MAJORITY_FILE):
+    for file in _files(places, MAJORITY_FILE):
         for task, stored in read_majority(file.parent).items():
             majority.setdefault(task, with_main_first(stored, metrics.get(task), file))
     return SweepResults(list(trials.values()), list(sweeps.values()), majority)
 
 
-def read_group(group: Path, record: SweepRecord | None) -> list[EndedTrial]:
-    """Return the trials of one model on one task that are over.
+def ended_trials(
+    folder: Path, record: SweepRecord | None = None, metrics: Mapping[str, str] | None = None
+) -> list[EndedTrial]:
+    """Return the trials of one sweep that are over, in whichever folders below it they are.
 
     Args:
-        group: the folder of the model on the task.
+        folder: of the sweep, or one within it.
         record: of the sweep.
+        metrics: the main one of tasks, which comes first; others stand as they are stored.
 
     Raises:
-        ConfigError: one of the results is damaged.
+        ConfigError: a result is damaged, or lacks the main metric of its task.
     """
-    places = [file.parent for file in sorted(group.glob(RESULTS_OF_CELL))]
-    return [
-        _ended(place, result, record, record.metrics if record else {})
-        for place in places
-        if (result := read_result(place)) is not None
-    ]
-
-
-def _ended(
-    place: Path, result: TrialResult, record: SweepRecord | None, metrics: Mapping[str, str]
-) -> EndedTrial:
     # A sweep holds one model of a name; its run may have been moved between two of the results.
     rows = {model.folder_name: model.row for model in record.models} if record else {}
-    # New weights are the same whichever checkpoint they are compared with.
-    step = result.step if result.pretrained else None
-    own = TableRow(result.model, str(run_of(result.source)), step, result.pretrained)
-    scores = with_main_first(result.scores, metrics.get(result.task), place)
-    row = rows.get(place.parents[1].name, own)
-    return EndedTrial(place, row, result.model_copy(update={"scores": scores}))
+    others = [file.parent for file in _files([folder], SWEEP_FILE) if file.parent != folder]
+    trials = []
+    for place in (file.parent for file in _files([folder], RESULT_FILE)):
+        # A run of pre-training has a result beside its settings.
+        if (place / RUN_FILE).exists() or any(other in place.parents for other in others):
+            continue
+        result = read_result(place)
+        assert result is not None
+        scores = with_main_first(result.scores, (metrics or {}).get(result.task), place)
+        row = rows.get(result.folder_name, result.row)
+        trials.append(EndedTrial(place, row, result.model_copy(update={"scores": scores})))
+    return trials
 
 
 def _refuse_differences(sweeps: Mapping[Path, SweepRecord]) -> None:
@@ -281,7 +240,7 @@ def _add(trials: dict[tuple[TableRow, str, float, int], EndedTrial], trial: Ende
         )
 
 
-def _files(folders: Sequence[Path], pattern: str) -> list[Path]:
+def _files(folders: Iterable[Path], name: str) -> list[Path]:
     """Return all files of this name, each one once."""
-    found = [file for folder in folders for file in sorted(folder.resolve().rglob(pattern))]
+    found = [file for folder in folders for file in sorted(folder.rglob(name))]
     return list(dict.fromkeys(found))

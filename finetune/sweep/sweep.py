@@ -22,7 +22,13 @@ from finetune.protocol import Protocol
 from finetune.report.page import print_table
 from finetune.report.score_table import chosen_trial, default_rule
 from finetune.results.result import Scores, predictions_file, read_result, save_result
-from finetune.results.sweep_results import Keep, ModelRef, read_group, read_sweep_record
+from finetune.results.sweep_results import (
+    EndedTrial,
+    Keep,
+    ModelRef,
+    ended_trials,
+    read_sweep_record,
+)
 from finetune.sweep.references import TaskRef
 from finetune.sweep.trial import Context, MeasuredStep, Message, Trial, TrialRunner, result_of
 from finetune.tasks.task import TaskData
@@ -56,20 +62,20 @@ class TrialSweep:
     keep: Keep = "best"
 
     def missing(self) -> list[Trial]:
-        """Return the trials that are still to be run."""
-        return [trial for trial in self.trials if not self._is_over(trial)]
-
-    def _is_over(self, trial: Trial) -> bool:
-        """Return whether a trial has ended with all that is asked for; one that failed is not over.
+        """Return the trials that are still to be run; one that failed is.
 
         Raises:
-            ConfigError: its result is damaged.
+            ConfigError: a result is damaged.
         """
-        folder = self.folder / trial.folder
-        result = read_result(folder)
-        if result is None or result.status != "finished":
-            return result is not None and result.status == "diverged"
-        splits = self.data[trial.task.name].test if self.predicts_test else ()
+        over = {one.result.folder for one in ended_trials(self.folder) if self._is_over(one)}
+        return [trial for trial in self.trials if trial.folder not in over]
+
+    def _is_over(self, trial: EndedTrial) -> bool:
+        """Return whether a trial has left all that is asked for."""
+        folder, result = trial.folder, trial.result
+        if result.status != "finished" or result.task not in self.data:
+            return result.status == "diverged"
+        splits = self.data[result.task].test if self.predicts_test else ()
         has_predictions = all(predictions_file(folder, split).exists() for split in splits)
         return has_predictions and (self.keep != "all" or has_model(folder))
 
@@ -166,13 +172,15 @@ def chosen_trials(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
         trials: name the encoders and tasks; the chosen one may be of an earlier command.
 
     Raises:
-        ConfigError: grid.json or a result of theirs is damaged.
+        ConfigError: grid.json or a result is damaged.
     """
     record = read_sweep_record(folder)
     rule, chosen = default_rule(record.tasks if record else ()), []
+    ended: dict[tuple[str, str], list[EndedTrial]] = {}
+    for one in ended_trials(folder, record, record.metrics if record else {}):
+        ended.setdefault((one.result.task, one.result.folder_name), []).append(one)
     for group, trial in {trial.group: trial for trial in trials}.items():
-        ended = read_group(folder / group, record)
-        found = chosen_trial(ended, rule) if ended else None
+        found = chosen_trial(ended[group], rule) if group in ended else None
         if found is not None:
             rate, seed = found.result.learning_rate, found.result.seed
             chosen.append(replace(trial, learning_rate=rate, seed=seed))
@@ -181,11 +189,11 @@ def chosen_trials(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
 
 def remove_others(folder: Path, trials: Sequence[Trial]) -> None:
     """Remove the models of all trials of these encoders and tasks but the chosen ones."""
-    chosen = {folder / trial.folder for trial in chosen_trials(folder, trials)}
-    for group in {trial.group for trial in trials}:
-        for place in (folder / group).glob("lr_*/seed_*"):
-            if place not in chosen:
-                remove_model(place)
+    chosen = {trial.folder for trial in chosen_trials(folder, trials)}
+    groups = {trial.group for trial in trials}
+    for place, _, result in ended_trials(folder):
+        if (result.task, result.folder_name) in groups and result.folder not in chosen:
+            remove_model(place)
 
 
 class TrialsRunning:

@@ -20,7 +20,13 @@ from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TokenizerRecord
 from finetune.models.kept_model import has_model, remove_model, save_model
 from finetune.protocol import Protocol
-from finetune.results.result import Scores, TrialResult, predictions_file, save_result
+from finetune.results.result import (
+    Scores,
+    TrialResult,
+    predictions_file,
+    save_result,
+    trial_folder,
+)
 from finetune.results.sweep_results import ModelRef
 from finetune.sweep.references import TaskRef, load_model
 from finetune.training.encoding import EncodedTask, encode_task
@@ -44,12 +50,12 @@ class Trial:
     @property
     def folder(self) -> Path:
         """Return the folder of its result, relative to the folder of the sweep."""
-        return self.group / f"lr_{self.learning_rate!r}" / f"seed_{self.seed}"
+        return trial_folder(self.task.name, self.model, self.learning_rate, self.seed)
 
     @property
-    def group(self) -> Path:
-        """Return the folder of all trials of this model on this task, one of which is chosen."""
-        return Path(self.task.name, self.model.folder_name)
+    def group(self) -> tuple[str, str]:
+        """Return what all trials of this model on this task share, one of which is chosen."""
+        return self.task.name, self.model.folder_name
 
     def describe(self) -> str:
         """Return its name in messages."""

@@ -31,7 +31,7 @@ SHOWN = 4  # differences of a job
 FILES = (
     *("metrics.jsonl", "evals.jsonl", "step_*/*.safetensors", "logits.safetensors", "*.h5"),
     *("rows/tokenizer.json", "bytes/tokenizer.json", "manifest.json"),
-    *("seed_*/result.json", "predictions*"),
+    *("*seed*/result.json", "predictions*"),
 )
 IGNORED = CLOCK | {"seconds", "source", "settings", "reason"}
 # Words of the commands that one of the codes spells differently.

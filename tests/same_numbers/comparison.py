@@ -1,6 +1,7 @@
 """Compares what runs leave bit for bit, except for what comes from a clock."""
 
 import json
+import re
 
 import h5py
 import torch
@@ -24,7 +25,9 @@ def differences(old, new, files, ignored):
     found = []
     for file in dict.fromkeys(file for name in files for file in sorted(old.rglob(name))):
         name = file.relative_to(old)
-        before, now = (dict(values(folder / name, ignored)) for folder in (old, new))
+        # A trial of fine-tuning was in MODEL/lr_RATE/seed_N.
+        today = re.sub(r"/lr_([^/]+)/seed_(\d+)/", r"-\1-seed\2/", str(name))
+        before, now = (dict(values(file, ignored)) for file in (old / name, new / today))
         for key in before | now:
             if text := difference(before.get(key, "nothing"), now.get(key, "nothing")):
                 found.append(f"{name}, {key}: {text}")

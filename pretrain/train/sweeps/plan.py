@@ -22,6 +22,7 @@ from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, w
 from pretrain.reports.words import listed
 from pretrain.train.launching.given_words import laid_under, setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
+from pretrain.train.sweeps.pool import unit_folder
 from pretrain.train.sweeps.spec import MOST_SEEDS, ArmSpec, spec_of
 
 REPORT, TRIALS = "report", "trials"  # beside the runs: folders
@@ -173,7 +174,7 @@ class Sweep:
             arms: those of the sweep, if tuning has changed them.
         """
         return [
-            [SweepRun(arm, seed, folder / f"{arm.name}-seed{seed}") for seed in self.seeds_of(arm)]
+            [SweepRun(arm, n, unit_folder(folder, arm.name, n)) for n in self.seeds_of(arm)]
             for arm in arms or self.arms
         ]
 

@@ -1,4 +1,4 @@
-"""Works on the units of a sweep, as many at once as there are slots, and locks its folder.
+"""Works on the units of a sweep, as many at once as there are slots; names and locks folders.
 
 A unit is an arm at a point of its grid with a seed: a pre-training run, a fine-tuning trial. It has
 a folder, and is over when its result is there. A slot is where one unit at a time is worked on: a
@@ -10,10 +10,11 @@ import contextlib
 import errno
 import fcntl
 import multiprocessing
+import re
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -36,6 +37,16 @@ Unit = TypeVar("Unit")
 Slot = TypeVar("Slot")
 Send = Callable[[Any], None]
 Ended = Callable[[Unit, int | OSError, bool], None]
+
+
+def name_at(name: str, values: Iterable[str]) -> str:
+    """Return the name of an arm at a point of its grid, by the words of its values."""
+    return "-".join([name, *(re.sub(r"[^\w.-]+", "_", value).strip("_") for value in values)])
+
+
+def unit_folder(place: Path, name: str, seed: int, values: Iterable[str] = ()) -> Path:
+    """Return the folder of a unit: PLACE/NAME-VALUE-seedN."""
+    return place / f"{name_at(name, values)}-seed{seed}"
 
 
 def run_units(

@@ -19,6 +19,7 @@ from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe_files import sweep_file, toml_in
 from pretrain.config.settings import RunSettings, explain, flat
 from pretrain.train.sweeps.budget import read_budget
+from pretrain.train.sweeps.pool import name_at
 
 NAME = re.compile(r"\w[\w.-]*")  # of an arm: its folder begins with it
 MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
@@ -156,7 +157,7 @@ def _arms(name: str, table: ArmTable, tried: tuple[Point, ...], place: str) -> l
         )
     arms, words = [], as_words(table.settings, place)
     for point in grid(table.values, f"{place}: values"):
-        named = "-".join([name, *map(in_a_name, point.values())])
+        named = name_at(name, point.values())
         if not NAME.fullmatch(named):
             raise ConfigError(f"{place}: use letters, digits, and . _ - for names, not {named}")
         twice = (words.keys() & point.keys()) | ({*words, *point} & {*(own or [{}])[0]})
@@ -164,11 +165,6 @@ def _arms(name: str, table: ArmTable, tried: tuple[Point, ...], place: str) -> l
             raise ConfigError(f"{place} gives {min(twice)} twice, also as values or to tune")
         arms.append(ArmSpec(named, table.recipe, {"name": named, **words, **point}, own))
     return arms
-
-
-def in_a_name(value: str) -> str:
-    """Return the word of a value as it is part of the name of an arm."""
-    return re.sub(r"[^\w.-]+", "_", value).strip("_")
 
 
 def grid(tree: dict[str, Any], place: str) -> tuple[Point, ...]:

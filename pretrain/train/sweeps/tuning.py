@@ -7,13 +7,15 @@ its own end. Short runs favour high learning rates: a share of 1 is the safe one
 import math
 import statistics
 from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import result_of
 from pretrain.train.sweeps.plan import TRIALS, Sweep, SweepArm, SweepRun
-from pretrain.train.sweeps.spec import ArmSpec, Point, in_a_name
+from pretrain.train.sweeps.pool import unit_folder
+from pretrain.train.sweeps.spec import ArmSpec, Point
 
 
 class Tried(NamedTuple):
@@ -34,10 +36,9 @@ def points_tried(sweep: Sweep, folder: Path) -> list[list[Tried]]:
 
     def tried(given: ArmSpec, point: Point) -> Tried:
         arm = sweep.arm(given, point, share=share)
-        values = [in_a_name(word) for word in point.values()]
-        name = "-".join([given.name, *values, *([] if share == 1 else [f"{share:.4g}"])])
-        places = {seed: folder / TRIALS / f"{name}-seed{seed}" for seed in seeds}
-        return Tried(given, point, [SweepRun(arm, seed, place) for seed, place in places.items()])
+        values = [*point.values(), *([] if share == 1 else [f"{share:.4g}"])]
+        places = [unit_folder(folder / TRIALS, given.name, seed, values) for seed in seeds]
+        return Tried(given, point, list(map(SweepRun, repeat(arm), seeds, places)))
 
     return [
         [tried(given, point) for point in given.points] for given in sweep.spec.arms if given.points

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import shutil
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
@@ -63,13 +65,13 @@ def test_every_trial_has_a_result_and_diverged_ones_are_listed(undisturbed):
     results = undisturbed.results()
     models = ("small-step_00000020", "small-without-pre-training")
     assert results.keys() == {
-        f"begins/{model}/lr_{rate}/seed_{seed}"
+        f"begins/{model}-{rate}-seed{seed}"
         for model in models
-        for rate in ("0.001", "1e+30")
+        for rate in ("0.001", "1e_30")
         for seed in range(3)
     }
     for name, result in results.items():
-        assert result.status == ("diverged" if "1e+30" in name else "finished"), result
+        assert result.status == ("diverged" if "1e_30" in name else "finished"), result
         assert result.pretrained == ("without" not in name)
     notes = " ".join(undisturbed.output.split()).split("note: ")[1:]
     listed = [note for note in notes if " 3 diverged, the first at 1e+30" in note]
@@ -84,9 +86,9 @@ def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predic
     undisturbed, files, capsys
 ):
     places = undisturbed.models()
-    assert [place.split("/")[1] for place in places] == [
-        "small-step_00000020",
-        "small-without-pre-training",
+    assert [place.rpartition("-0.001-seed")[0] for place in places] == [
+        "begins/small-step_00000020",
+        "begins/small-without-pre-training",
     ]
     results = undisturbed.results()
     for place in places:
@@ -122,7 +124,7 @@ def test_curves_are_written_for_tensorboard(undisturbed):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(
-        str(undisturbed.folder / "begins/small-step_00000020/lr_0.001/seed_1")
+        str(undisturbed.folder / "begins/small-step_00000020-0.001-seed1")
     ).Reload()
     assert [event.step for event in events.Scalars("dev/accuracy")] == [1]
     assert events.Scalars("train/loss")[-1].step == 8
@@ -156,6 +158,26 @@ def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_n
     assert after.result.scores == before.result.scores
     assert list(before.result.scores["dev"])[0] == "accuracy"
     assert list(after.result.scores["dev"])[0] == "matthews"
+
+
+def test_trials_at_the_places_of_earlier_versions_are_read_and_not_repeated(
+    undisturbed, run, files, tmp_path, capfd, in_this_process
+):
+    earlier = Command(run, files, shutil.copytree(undisturbed.folder, tmp_path / "sweep"))
+    for name, result in earlier.results().items():
+        model, _, _ = name.rpartition(f"-{result.learning_rate}".replace("+", "_"))
+        place = earlier.folder / model / f"lr_{result.learning_rate}" / f"seed_{result.seed}"
+        os.renames(earlier.folder / name, place)
+    before, now = (
+        {trial.result.model_dump_json() for trial in read_sweep_results([place]).trials}
+        for place in (undisturbed.folder, earlier.folder)
+    )
+    assert before == now and len(now) == 12
+    main(earlier.words("--from-scratch", "--learning_rates", "1e-3,1e30"))
+    assert not in_this_process.ran and "0 trials to" in capfd.readouterr().out
+    assert earlier.results() == undisturbed.results()
+    assert earlier.models() == undisturbed.models()
+    assert not list(earlier.folder.rglob("lr_*"))
 
 
 @pytest.mark.parametrize(

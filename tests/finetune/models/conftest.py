@@ -8,7 +8,7 @@ STOCK = {"positions": "bert-a", "norm": "post"}
 @pytest.fixture(scope="session")
 def classes(tmp_path_factory):
     """A model of three classes of texts."""
-    return fine_tuned(tmp_path_factory.mktemp("classes") / "sweep/letters/tiny/lr_0.001/seed_0")
+    return fine_tuned(tmp_path_factory.mktemp("classes") / "sweep/letters/tiny-0.001-seed0")
 
 
 @pytest.fixture(scope="session")

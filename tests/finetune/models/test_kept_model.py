@@ -207,13 +207,13 @@ def test_damage_is_one_line_that_names_the_file(classes, tmp_path, name, change,
 
 
 def test_the_only_model_below_a_folder_is_found_and_of_several_one_must_be_named(classes, tmp_path):
-    sweep = classes.folder.parents[4]
-    for place in (sweep, *classes.folder.parents[:4], classes.folder):
+    sweep = classes.folder.parents[2]
+    for place in (sweep, *classes.folder.parents[:2], classes.folder):
         assert kept_folder(place) == classes.folder
     shutil.copytree(sweep, tmp_path / "sweep")
-    other = tmp_path / "sweep/letters/tiny/lr_0.01/seed_3"
+    other = tmp_path / "sweep/letters/tiny-0.01-seed3"
     shutil.copytree(classes.folder.parent, other)
-    with pytest.raises(ConfigError, match="holds 2 fine-tuned models; name the one .*lr_0.01/seed"):
+    with pytest.raises(ConfigError, match="holds 2 fine-tuned models; name the one .*-0.01-seed"):
         kept_folder(tmp_path)
     with pytest.raises(ConfigError, match="absent holds no fine-tuned model; .*run RUN --keep bes"):
         kept_folder(tmp_path / "absent")

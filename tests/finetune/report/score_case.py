@@ -5,7 +5,7 @@ import json
 from finetune.report.entries import shown
 from finetune.report.score_table import score_table
 from finetune.results.result import TrialResult, save_result
-from finetune.results.sweep_results import ModelRef, read_sweep_results
+from finetune.results.sweep_results import read_sweep_results
 from finetune.tasks.catalog import known_tasks
 
 
@@ -26,10 +26,6 @@ def write_result(sweep, task, scores, *, model="m", rate=1e-3, seed=0, **changes
     ended = scores if isinstance(scores, str) else "finished"
     found = scores_of(task, scores) if isinstance(scores, float) else scores
     fields = {"model": model, "source": f"/runs/{model}", **fields}
-    ref = {name: fields[name] for name in ("model", "source", "step", "pretrained")}
-    name = ModelRef(**ref, digest="").folder_name
-    folder = sweep / task / name / f"lr_{rate:g}" / f"seed_{seed}"
-    folder.mkdir(parents=True)
     result = TrialResult(
         **fields,
         task=task,
@@ -38,6 +34,8 @@ def write_result(sweep, task, scores, *, model="m", rate=1e-3, seed=0, **changes
         status=ended,
         scores=found if ended == "finished" else {},
     )
+    folder = sweep / result.folder
+    folder.mkdir(parents=True)
     save_result(folder, result)
     return folder
 

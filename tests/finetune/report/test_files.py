@@ -42,7 +42,7 @@ def test_the_page_holds_the_table_and_all_pictures_and_needs_nothing_else(sweeps
     out = sweeps / "out"
     parser = CommandParser()
     add_arguments(parser)
-    for file in sweeps.glob("RTE/*/lr_0.002/seed_*/result.json"):
+    for file in sweeps.glob("RTE/*-0.002-seed*/result.json"):
         file.unlink()  # no panel over its rates
     main(parser.parse_args([str(sweeps), "--to", str(out), "--checkpoint", "all"]))
     text = (out / "index.html").read_text(encoding="utf-8")

@@ -55,7 +55,7 @@ def test_the_main_metric_of_a_task_chooses_the_rate_and_is_in_table_and_caption(
 def test_a_main_metric_that_a_result_lacks_is_refused(tmp_path):
     write_rates(tmp_path)
     write_sweep_record(tmp_path, ["mine"], [1e-3], [0], {"mine": "matthews"})
-    with pytest.raises(ConfigError, match=r"seed_0 has no matthews: .*--metric of accuracy, macro"):
+    with pytest.raises(ConfigError, match=r"seed0 has no matthews: .*--metric of accuracy, macro"):
         table_of(tmp_path)
 
 

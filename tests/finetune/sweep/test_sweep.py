@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from finetune.results.result import TrialResult, predictions_file, read_result, save_result
+from finetune.results.result import predictions_file, read_result, save_result
 from finetune.results.sweep_results import ADDED_SETTINGS, ModelRef, read_sweep_record
 from finetune.sweep import trial as trial_module
 from finetune.sweep.folder import merged, record_of, save_sweep_record
 from finetune.sweep.references import TaskRef
 from finetune.sweep.sweep import TrialSweep, divided, trials_of
-from finetune.sweep.trial import Context, Trial, TrialRunner
+from finetune.sweep.trial import Context, Trial, TrialRunner, result_of
 from finetune.tasks.task import Example, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.encoding import EncodedSplit
@@ -51,8 +51,8 @@ def test_trials_are_the_product_and_those_of_a_task_and_a_model_are_neighbours()
     groups = [(trial.task, trial.model) for trial in trials]
     assert sum(a != b for a, b in zip(groups, groups[1:], strict=False)) == 5
     assert len({trial.folder for trial in trials}) == len(trials)
-    assert str(trials[0].folder) == "a/small-step_00000010/lr_0.001/seed_0"
-    assert str(trials[-1].folder) == "b/small-without-pre-training/lr_0.0001/seed_1"
+    assert str(trials[0].folder) == "a/small-step_00000010-0.001-seed0"
+    assert str(trials[-1].folder) == "b/small-without-pre-training-0.0001-seed1"
 
 
 def record(models=(NEW,), tasks=("tiny",), text="x", test=None, **changes):
@@ -130,7 +130,7 @@ def test_a_test_split_that_is_added_later_or_is_missing_then_is_not_refused(tmp_
 @pytest.mark.parametrize("name", ["..", "/etc", "a/../../b", ".hidden"])
 def test_whatever_the_name_of_a_model_its_trials_stay_in_the_folder_of_the_task(tmp_path, name):
     trial = Trial(model("x", None, "aa", name=name), task(), 1e-3, 0)
-    assert (tmp_path / trial.folder).resolve().parents[2] == (tmp_path / "tiny").resolve()
+    assert (tmp_path / trial.folder).resolve().parent == (tmp_path / "tiny").resolve()
 
 
 def test_one_sweep_at_a_time_fills_a_folder_and_a_full_disk_is_one_line(tmp_path):
@@ -251,14 +251,6 @@ def test_the_process_of_a_failed_trial_ends_after_its_result(tmp_path):
     assert read_result(tmp_path / TRIAL.folder).status == "failed"
 
 
-def result(status):
-    return TrialResult(
-        **{"model": "m", "source": "s", "step": 1, "pretrained": True, "task": "t"},
-        **{"protocol": "p", "learning_rate": 1e-3, "seed": 0, "epochs": 1, "status": status},
-        scores={"dev": {"accuracy": 0.5}} if status == "finished" else {},
-    )
-
-
 def test_what_is_over_is_run_again_only_if_it_failed_or_something_of_it_is_wanted(tmp_path):
     place = tmp_path / TRIAL.folder
     place.mkdir(parents=True)
@@ -269,7 +261,8 @@ def test_what_is_over_is_run_again_only_if_it_failed_or_something_of_it_is_wante
 
     assert not is_over()
     for status in ("failed", "diverged", "finished"):
-        save_result(place, result(status))
+        scores = {"dev": {"accuracy": 0.5}} if status == "finished" else None
+        save_result(place, result_of(TRIAL, protocol(), status, reason="", scores=scores))
         assert is_over() == (status != "failed")
         assert is_over(predicts_test=True) == (status == "diverged")
     predictions_file(place, "test").touch()
@@ -285,3 +278,15 @@ def test_cores_are_divided_among_the_workers(monkeypatch):
     assert [divided(workers, 20)[1] for workers in (None, 2, 1)] == [1, 3, 3]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert divided(3, 20) == (["cuda:0", "cuda:1", "cuda:0"], 2)
+
+
+def test_a_sweep_in_the_folder_of_another_is_another(tmp_path):
+    for folder in (tmp_path, tmp_path / "other"):
+        folder.mkdir(exist_ok=True)
+        (folder / "grid.json").write_text(record().model_dump_json())
+    place = tmp_path / "other" / TRIAL.folder
+    place.mkdir(parents=True)
+    save_result(place, result_of(TRIAL, protocol(), "diverged", reason=""))
+    for folder, missing in ((tmp_path, [TRIAL]), (tmp_path / "other", [])):
+        sweep = TrialSweep(folder, protocol(), [TRIAL], {"tiny": data()}, False)
+        assert sweep.missing() == missing
