@@ -20,7 +20,7 @@ from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import read_manifest
 from pretrain.checkpoint.folders import checkpoints_of, newest_checkpoint, step_of
 from pretrain.config.errors import ConfigError
-from pretrain.config.recipe import load_settings
+from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.convert.pretrained import chosen_checkpoint, load_pretrained
@@ -169,12 +169,8 @@ def encoder_inputs(model: Objective, batch: MaskedBatch) -> Tensor:
 
 def _read(folder: Path, label: str, scope: Scope) -> Subject:
     newest_checkpoint(folder)  # refuses what is no run, and one without a checkpoint
-    settings = load_settings(folder)
-    data, evaluation = settings.data, settings.evaluation
-    if scope.shards is not None:
-        data = data.model_copy(update={"shards": scope.shards})
-    evaluation = evaluation.model_copy(update={"rows": scope.rows})
-    settings = settings.model_copy(update={"data": data, "evaluation": evaluation})
+    shards = {} if scope.shards is None else {"data.shards": scope.shards}
+    settings = settings_with(folder, {"evaluation.rows": scope.rows, **shards})
     return Subject(label, folder, settings, _steps(folder, settings, scope))
 
 

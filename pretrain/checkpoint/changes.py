@@ -10,7 +10,7 @@ from typing import Any
 from pretrain.checkpoint.lengthening import How, longer_setting
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import settings_of
-from pretrain.config.settings import RunSettings, as_json, flat, stored_settings
+from pretrain.config.settings import OF_TEXT, RunSettings, as_json, flat, stored_settings
 
 # Settings that change no number of the run. Shards are compared by their content.
 FREE = (
@@ -35,6 +35,8 @@ def compared(
     """
     stored = stored_settings(settings_of(folder))
     now = flat_settings(settings)
+    if settings.data.shards is not None:  # which are compared by their content
+        stored |= {f"data.{name}": now[f"data.{name}"] for name in OF_TEXT}
     longer = longer_setting(stored, now)
     if longer is not None and lengthen is None:
         raise ConfigError(

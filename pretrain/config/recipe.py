@@ -22,7 +22,7 @@ from pretrain.config.recipe_files import (
     merged_settings,
     read_recipe,
     sweep_file,
-    without_usual_feedforward,
+    without_consequences,
 )
 from pretrain.config.settings import RunSettings, explain, flat, sections
 
@@ -76,9 +76,9 @@ def read_settings(arguments: argparse.Namespace) -> RunSettings:
         raise ConfigError("name a recipe")
     tree = read_recipe(arguments.recipe)
     _refuse_unknown(tree, arguments.recipe)
-    if arguments.corpus:
-        tree = merged_settings(tree, {"data": {"corpus": tuple(arguments.corpus)}})
     given = given_settings(arguments, setting_fields(RunSettings))
+    if arguments.corpus:
+        given = merged_settings(given, {"data": {"corpus": tuple(arguments.corpus)}})
     return settings_from(merged_settings(tree, given))
 
 
@@ -122,7 +122,7 @@ def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -
         ConfigError: unknown recipe or name, wrong type, or an impossible combination.
     """
     if isinstance(recipe, RunSettings):
-        tree = without_usual_feedforward(recipe.model_dump())
+        tree = without_consequences(recipe.model_dump())
     else:
         tree = read_recipe(str(recipe))
     changes: dict[str, Any] = {}

@@ -13,6 +13,7 @@ from data_prep.files.quoting import plain, quoted
 from data_prep.removed import without_removed
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.run_files import RUN_FILE, settings_of
+from pretrain.config.settings import OF_TEXT
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 FOLDERS = ("cpu", "cpu_positions", "base", "large")  # in the order of lists
@@ -22,8 +23,11 @@ TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
 
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
 
-# Set by a preset, unless given beside it or after it.
-SHAPE = ("num_layers", "width", "num_heads", "feedforward_width")
+# What a setting takes the place of, unless that is given beside it or after it.
+REPLACED = {
+    "preset": ("num_layers", "width", "num_heads", "feedforward_width"),
+    "shards": OF_TEXT,
+}
 
 
 def read_recipe(recipe: str) -> dict[str, Any]:
@@ -36,7 +40,7 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     """
     path = Path(recipe)
     if os.path.isfile(path / RUN_FILE):  # unlike pathlib, False for a name that is too long
-        return without_usual_feedforward(without_removed(settings_of(path)))
+        return without_consequences(without_removed(settings_of(path)))
     files = recipe_files()
     if path.suffix == ".toml" and os.path.isfile(path):
         return without_removed(read_toml(path))
@@ -53,12 +57,16 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     )
 
 
-def without_usual_feedforward(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return complete settings without a feed-forward width that follows from the width.
+def without_consequences(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return complete settings without those that follow from others.
 
-    So it follows another width too, as it does where a recipe gives the width alone.
+    These are the text of shards that are named, and a feed-forward width of four widths: it follows
+    another width too, as it does where a recipe gives the width alone.
     """
-    model = tree.get("model")
+    model, data = tree.get("model"), tree.get("data")
+    if isinstance(data, dict) and data.get("shards") is not None:
+        data = {name: value for name, value in data.items() if name not in OF_TEXT}
+        tree = {**tree, "data": {**data, "corpus": ()}}
     if not isinstance(model, dict) or not isinstance(model.get("width"), int):
         return tree
     if model.get("feedforward_width") != 4 * model["width"]:
@@ -178,8 +186,9 @@ def toml_in(path: Path) -> dict[str, Any]:
 def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     """Return the tables of a recipe with others laid over them."""
     merged = dict(base)
-    if extra.get("preset") is not None:  # a new preset is a new shape
-        merged = {name: value for name, value in base.items() if name not in SHAPE}
+    for new, others in REPLACED.items():  # a new preset is a new shape, new shards are other text
+        if extra.get(new) is not None:
+            merged = {name: value for name, value in merged.items() if name not in others}
     for name, value in extra.items():
         both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = merged_settings(merged[name], value) if both_tables else value

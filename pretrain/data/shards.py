@@ -9,9 +9,11 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from data_prep.files.program import shell_command
+from data_prep.files.quoting import quoted
 from data_prep.masking import BERT_MASKING, Masking
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings, TextSettings
 from data_prep.shards.format import ShardSet, open_shards
+from data_prep.shards.manifest import REBUILD, Manifest, ShardError
 from data_prep.sources.source import CorpusError, FileSource, file_size
 from data_prep.tokenizer.describe import (
     TokenizerError,
@@ -24,7 +26,9 @@ from data_prep.tokenizer.train import TokenizerKind
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import (
     DEFAULT_OBJECTIVE,
+    OF_TEXT,
     REPLACED_TOKEN_DETECTION,
+    DataSettings,
     RunSettings,
     explain,
 )
@@ -117,8 +121,8 @@ def open_data(settings: RunSettings) -> ShardSet:
     """Open the shards of a run and check that they fit its model.
 
     Raises:
-        ConfigError: they are missing, or of another sequence length or too large a vocabulary, or
-            cannot be masked as asked.
+        ConfigError: they are missing, or of another text, sequence length or too large a
+            vocabulary, or cannot be masked as asked.
         ShardError: they are damaged.
     """
     folder = shards_folder(settings)
@@ -132,11 +136,38 @@ def open_data(settings: RunSettings) -> ShardSet:
     if manifest.sequence_length != settings.data.sequence_length:
         raise ConfigError(
             f"the sequences in {folder} have {manifest.sequence_length} tokens, but "
-            f"data.sequence_length={settings.data.sequence_length}; make them equal"
+            f"data.sequence_length={settings.data.sequence_length}; give "
+            f"--data.sequence_length {manifest.sequence_length}"
         )
     _check_vocabulary(f"the tokenizer in {folder}", manifest.tokenizer.vocabulary_size, settings)
+    data = settings.data
+    given = {*OF_TEXT} & data.model_fields_set if data.shards is not None else set()
+    for name, value in data.model_dump(mode="json", include=given).items():
+        if value not in ([], said := manifest.settings.get(name)):
+            raise ConfigError(
+                f"data.{name}={quoted(value)} has no effect on the shards in {folder}, which have "
+                f"{quoted(said)}; remove it, or let other shards be built: --data.shards none"
+            )
     masking_of(shards, settings)
     return shards
+
+
+def with_text_of(settings: RunSettings, manifest: Manifest) -> RunSettings:
+    """Return settings that say of their text what the manifest of the shards says.
+
+    Raises:
+        ShardError: the manifest holds settings that cannot be.
+    """
+    if settings.data.shards is None:
+        return settings
+    said = {name: value for name, value in manifest.settings.items() if name in OF_TEXT}
+    try:
+        data = DataSettings(**{**settings.data.model_dump(), "corpus": (), **said})
+    except ValidationError as error:
+        raise ShardError(
+            f"{settings.data.shards}: the manifest holds {explain(error)}; {REBUILD}"
+        ) from None
+    return settings.model_copy(update={"data": data})
 
 
 def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
@@ -196,5 +227,5 @@ def _check_vocabulary(tokenizer: str, entries: int, settings: RunSettings) -> No
     if entries > settings.model.vocabulary_size:
         raise ConfigError(
             f"{tokenizer} has {entries} entries, more than model.vocabulary_size="
-            f"{settings.model.vocabulary_size}; raise the latter"
+            f"{settings.model.vocabulary_size}; give --model.vocabulary_size {entries} or more"
         )

@@ -14,7 +14,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
-from pretrain.data.shards import held_out_fingerprint, open_data
+from pretrain.data.shards import held_out_fingerprint, open_data, with_text_of
 from pretrain.distributed.failures import failures_end_the_job
 from pretrain.distributed.hardware import PeakFlops, peak_flops
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
@@ -63,9 +63,10 @@ def run(
         ConfigError: another launch trains in the folder, or the run may not be resumed like this.
         ShardError: the data are damaged.
     """
-    settings = request.settings
     is_new = request.beginning == "start"
-    shards = on_first_rank(ranks, lambda: open_data(settings))
+    shards = on_first_rank(ranks, lambda: open_data(request.settings))
+    settings = with_text_of(request.settings, shards.manifest)
+    request = request._replace(settings=settings)
     launch = _launch(settings, shards, ranks)
     record = RunRecord(request.folder)
     resumption = on_first_rank(ranks, lambda: _resumption(request, record, ds_config, launch))

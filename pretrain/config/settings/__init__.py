@@ -4,7 +4,7 @@ A run is one frozen `RunSettings`; recipe.py reads it from a recipe and the comm
 and precision are in the DeepSpeed JSON that `engine.ds_config` names.
 """
 
-from pretrain.config.settings.data import DataSettings
+from pretrain.config.settings.data import OF_TEXT, DataSettings
 from pretrain.config.settings.layer_drop import LayerDropSettings, with_default_gamma
 from pretrain.config.settings.model import (
     DEFAULT_OBJECTIVE,
@@ -38,6 +38,7 @@ __all__ = [
     "LayerDropSettings",
     "LearningRateSettings",
     "ModelSettings",
+    "OF_TEXT",
     "OptimizerSettings",
     "REPLACED_TOKEN_DETECTION",
     "RunSettings",

@@ -7,6 +7,10 @@ from pydantic import Field, field_validator
 
 from data_prep.settings import TextSettings
 
+# Of shards that are built. Where shards are named, their manifest says these: without effect, they
+# are refused (data/shards.py).
+OF_TEXT = tuple(name for name in TextSettings.model_fields if name != "sequence_length")
+
 # Of the predicted tokens.
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -143,7 +143,8 @@ class RunSettings(Section):
         if self.data.sequence_length > self.model.max_sequence_length:
             raise ValueError(
                 f"data.sequence_length={self.data.sequence_length} is longer than "
-                f"model.max_sequence_length={self.model.max_sequence_length}; raise the latter"
+                f"model.max_sequence_length={self.model.max_sequence_length}; give "
+                f"--model.max_sequence_length {self.data.sequence_length}"
             )
         return self
 

@@ -20,6 +20,7 @@ from pretrain.config.run_files import EvaluationLine, Launch, Metrics, read_chec
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, as_json
 from pretrain.convert.model import Pretrained, without_generator
 from pretrain.convert.stock_models import stock_model
+from pretrain.data.shards import with_text_of
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.words import amount
 
@@ -51,7 +52,8 @@ def write_card(
         check: comparison of the export with the trainer.
         place: where the folder will be.
     """
-    settings, manifest = load_settings(run), read_manifest(run)
+    manifest = read_manifest(run)
+    settings = with_text_of(load_settings(run), manifest)
     language = str(manifest.settings.get("language"))
     is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
     stock = stock_model(pretrained.model, pretrained.objective)

@@ -72,6 +72,7 @@ def recipe_from(pretrained: Pretrained, folder: Path) -> str:
     """Return a recipe that trains the model in `folder` further, as TOML."""
     default = RunSettings().data.sequence_length
     data = {
+        "corpus": [],
         "tokenizer": str(folder / TOKENIZER_FILE),
         "sequence_length": min(default, pretrained.sequence_length),
     }

@@ -59,7 +59,7 @@ def describe_data(settings: RunSettings) -> str:
     if entries < rows / 2:
         notes.append(
             f"note: the tokenizer in {folder} has {entries} entries, but model.vocabulary_size="
-            f"{rows}: most of the embeddings are never used; make them equal"
+            f"{rows}: most of the embeddings are never used; give --model.vocabulary_size {entries}"
         )
     now = manifest.source if settings.data.shards is not None else _text_now(settings)
     if now not in (None, manifest.source):

@@ -65,6 +65,11 @@ def test_buckets_and_timers_that_an_older_run_did_not_write_are_free(run):
     }
 
 
+def test_the_text_of_named_shards_is_compared_by_its_content(run):
+    words = ("--data.shards", "tiny", "--data.deduplicate", "none")  # as their manifest has it
+    assert resume(run, *words).changes == {"data.shards": (None, "tiny")}
+
+
 def test_a_run_that_is_older_than_a_setting_was_started_with_its_default(run):
     stored = json.loads((run / "run.json").read_text())
     del stored["checkpoint"]["keep_last"], stored["optimizer"]["epsilon"]

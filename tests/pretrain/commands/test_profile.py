@@ -16,9 +16,7 @@ DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1"
 
 def profiled(command, folder, *words, **launcher):
     """Profile tiny_cpu, check that all went well and return what is printed."""
-    # Of the recipe's own corpus there may be shards in this checkout.
-    paths = ("--corpus", folder / "text.txt", "--to", folder)
-    words = ("profile", "tiny_cpu", "--engine.ds_config", "zero1_fp32", *paths, *words)
+    words = ("profile", "tiny_cpu", "--engine.ds_config", "zero1_fp32", "--to", folder, *words)
     status, output, errors = command.run(list(map(str, words)), **launcher)
     assert status == 0, errors[-3000:]
     return output
@@ -27,7 +25,8 @@ def profiled(command, folder, *words, **launcher):
 @pytest.fixture(scope="module")
 def whole(command, tmp_path_factory):
     folder = tmp_path_factory.mktemp("profile") / "new" / "folder"
-    return folder, profiled(command, folder, "--steps", 3)
+    # Of the recipe's own corpus there may be shards in this checkout.
+    return folder, profiled(command, folder, "--corpus", folder / "text.txt", "--steps", 3)
 
 
 def test_the_trace_can_be_read_and_names_our_phases(whole):

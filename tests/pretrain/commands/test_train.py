@@ -16,6 +16,7 @@ from pretrain.checkpoint.folders import newest_checkpoint
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.config.settings import OF_TEXT
 from pretrain.data.batches import MaskedSplit
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import HELD_OUT_SEED
@@ -130,6 +131,9 @@ def test_the_run_folder_tells_what_the_run_was(whole, shards):
     assert {"run.json", "ds_config.json", "tokenizer.json", "result.json"} <= {
         file.name for file in whole.iterdir()
     }
+    data = json.loads((whole / "run.json").read_text())["data"]
+    said = open_shards(shards).manifest.settings
+    assert {name: said[name] for name in OF_TEXT} == {name: data[name] for name in OF_TEXT}
     (launch,) = lines(whole, "launches.jsonl")
     assert {"command", "commit", "versions", "device", "held_out", "training_data"} <= set(launch)
     assert launch["manifest"] == sha256_of(shards / "manifest.json")
@@ -203,6 +207,17 @@ def test_what_cannot_train_is_refused_before_shards_are_built(tmp_path, monkeypa
     with pytest.raises(ConfigError, match="nowhere"):
         main(["prepare", "tiny_cpu", *words])
     assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--data.lowercase", "false"), ("--data.tokenizer", "vocab.txt"), ("--corpus", "/nope")],
+)
+def test_a_setting_without_effect_on_the_shards_that_are_named_is_refused(
+    command, tmp_path, option, value
+):
+    with pytest.raises(ConfigError, match=rf"(?i)=.*{value}.* has no effect on the shards in"):
+        main(command.words("--run-folder", tmp_path, option, value))
 
 
 @pytest.mark.parametrize(

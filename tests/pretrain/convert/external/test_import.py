@@ -13,6 +13,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.convert.initial_weights import check_before_build
 from pretrain.convert.pretrained import load_pretrained
+from pretrain.data.shards import build_settings
 from tests.pretrain.convert.external import test_fairseq_tupe as tupe
 from tests.pretrain.convert.external import test_hf_bert as bert
 from tests.pretrain.convert.external.authors_model import checkpoint
@@ -84,6 +85,8 @@ def test_the_recipe_is_that_of_the_model_and_starts_from_its_weights(tmp_path):
     assert settings.data.tokenizer == str(folder / "tokenizer.json") and settings.data.moses
     assert settings.data.sequence_length == tupe.POSITIONS
     assert settings.name == "tupe_r"
+    with pytest.raises(ConfigError, match="names no text; give yours with --corpus"):
+        build_settings(settings)
     assert equal(tupelo.build(folder / "recipe.toml").state_dict(), load_pretrained(file).weights)
 
 
