@@ -20,8 +20,8 @@ from finetune.results.result import (
     read_json,
     read_result,
 )
-from pretrain.checkpoint.starting import RUN_FILE
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import RUN_FILE
 from pretrain.config.settings import flat
 
 # Settings that protocols have had since then, with what the sweeps before them did.
