@@ -1,4 +1,4 @@
-"""Check quickly whether the Hugging Face Hub can be reached."""
+"""Check quickly whether the Hugging Face Hub can be reached, and say why its library failed."""
 
 import socket
 from urllib.parse import urlsplit
@@ -23,3 +23,13 @@ def connect_to_hub() -> None:
         return
     port = address.port or (443 if address.scheme == "https" else 80)
     socket.create_connection((address.hostname, port), SECONDS).close()
+
+
+def reason_of(error: Exception) -> str:
+    """Return, in one line, why the library of the Hub failed."""
+    from huggingface_hub import constants
+
+    place, home = str(getattr(error, "filename", None) or ""), constants.HF_HOME
+    if place and (place in home or home in place):
+        return f"HF_HOME={home} cannot be written; set it to a folder with write permission"
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.files.extras import require
-from data_prep.files.hub import connect_to_hub
+from data_prep.files.hub import connect_to_hub, reason_of
 from data_prep.files.quoting import is_unicode
 from data_prep.sources.source import (
     BEGINNING,
@@ -259,7 +259,7 @@ class HubDataset(Source):
         except CorpusError:
             raise
         except Exception as error:  # reading over a network can raise anything
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            reason = reason_of(error)
             raise CannotReadOn(f"{self.name}: cannot be read: {reason}; try again") from error
 
     def _open(self) -> Any:

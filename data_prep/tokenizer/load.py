@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from tokenizers import Tokenizer, models, normalizers
 
-from data_prep.files.hub import connect_to_hub
+from data_prep.files.hub import connect_to_hub, reason_of
 from data_prep.files.strict_json import JsonError, json_in
 from data_prep.files.whole_file import content_of
 from data_prep.shards.manifest import TOKENIZER_FILE, SpecialToken
@@ -101,10 +101,9 @@ def _from_hub(name: str) -> Tokenizer:
             connect_to_hub()
             file = hf_hub_download(name, TOKENIZER_FILE)
     except (OSError, HFValidationError) as error:  # those of HTTP are OSErrors too
-        reason = str(error).strip().partition("\n")[0]
         raise TokenizerError(
             f"{name}: no such file, and the Hugging Face Hub has no {TOKENIZER_FILE} of this name "
-            f"or cannot be reached ({reason}); {CHOICES}"
+            f"or cannot be reached ({reason_of(error)}); {CHOICES}"
         ) from error
     return read_tokenizer(Path(file))
 

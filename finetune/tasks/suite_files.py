@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.files.extras import require
-from data_prep.files.hub import connect_to_hub
+from data_prep.files.hub import connect_to_hub, reason_of
 from finetune.tasks.examples import examples_of
 from finetune.tasks.suite import Suite
 from finetune.tasks.tables import named_rows, tab_separated
@@ -107,9 +107,8 @@ def load_from_hub(dataset: str, configuration: str) -> Splits:
         connect_to_hub()
         splits: Splits = datasets.load_dataset(dataset, configuration)
     except Exception as error:  # the library passes on errors of many packages
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TaskError(
-            f"{where}: cannot be read: {reason.rstrip('.')}; try again, give the folder of the "
+            f"{where}: cannot be read: {reason_of(error)}; try again, give the folder of the "
             "original files, or set HF_HUB_OFFLINE=1 if the data set is in the cache"
         ) from error
     return splits

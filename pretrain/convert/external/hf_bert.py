@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from data_prep.files.hub import connect_to_hub
+from data_prep.files.hub import connect_to_hub, reason_of
 from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
@@ -110,11 +110,10 @@ def transformers_folder(place: str) -> Path:
             if is_hugging_face_folder(folder):
                 return folder
     except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"there is no folder {place}, and the Hugging Face Hub has no BERT or ELECTRA of that "
-            f"name, or cannot be reached ({reason}); check the name, or download its files "
-            "elsewhere and give their folder"
+            f"name, or cannot be reached ({reason_of(error)}); check the name, or download its "
+            "files elsewhere and give their folder"
         ) from None
     raise ConfigError(
         f"{place} on the Hugging Face Hub has no {CONFIG_FILE} with {' or '.join(STORED_WEIGHTS)}"

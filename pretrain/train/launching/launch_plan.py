@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.files.program import COMMAND_VARIABLE, shell_command
+from data_prep.files.quoting import quoted
 from data_prep.files.workers import THREADS, cpu_count, threads_each
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RESULT_FILE
@@ -19,7 +20,7 @@ from pretrain.distributed.gpus import VARIABLE, visible_gpus
 from pretrain.distributed.processes import is_launched
 from pretrain.train.launching.child import Child, run_child, trainer_words
 
-SLOTS = re.compile(r"^[ \t]*[^\s#]\S*[ \t]+slots=(\d+)", re.MULTILINE)  # in a host file
+MACHINE = re.compile(r"(\S+)\s+slots=(\d+)")  # in a host file, as DeepSpeed reads it
 
 OPTIONS = ("gpus", "hostfile")  # of `add_launch_options`
 
@@ -136,11 +137,16 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
     if hostfile is not None:
         if not hostfile.is_file():
             raise ConfigError(f"--hostfile {hostfile}: there is no such file")
-        slots = [int(count) for count in SLOTS.findall(hostfile.read_text())]
-        if not slots:
-            raise ConfigError(
-                f"--hostfile {hostfile}: no line names a machine; write: NAME slots=8"
-            )
+        lines = [line.strip() for line in hostfile.read_text().splitlines()]
+        machines: dict[str, int] = {}
+        for line in [line for line in lines if line and not line.startswith("#")] or [""]:
+            if (found := MACHINE.match(line)) is None or found[1] in machines:
+                raise ConfigError(
+                    f"--hostfile {hostfile}: {quoted(line)} names no machine, or one again; "
+                    "write a line for each: NAME slots=8"
+                )
+            machines[found[1]] = int(found[2])
+        slots = list(machines.values())
         if gpus is not None and gpus > min(slots):
             raise ConfigError(
                 f"--gpus {gpus}: --hostfile {hostfile} has a machine with slots={min(slots)}; ask "

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 import zstandard
+from huggingface_hub import constants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -161,7 +162,7 @@ def test_wikiextractor_output_is_known_by_its_names(tmp_path):
 # The Hub
 
 
-def test_a_data_set_is_streamed_and_continued(tmp_path):
+def test_a_data_set_is_streamed_and_continued(tmp_path, monkeypatch):
     parquet.write_table(
         pyarrow.table({"body": [f"document {n}" for n in range(9)] + [None]}),
         tmp_path / "train-00000.parquet",
@@ -175,6 +176,11 @@ def test_a_data_set_is_streamed_and_continued(tmp_path):
         read(f"hub:{tmp_path}")
     with pytest.raises(CorpusError, match="cannot be read: .*test"):
         read(f"hub:{tmp_path}:split=test")
+    home = "/proc/no/home"
+    monkeypatch.setattr(constants, "HF_HOME", home)
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: Path(home).mkdir(parents=True))
+    with pytest.raises(CorpusError, match=f"cannot be read: HF_HOME={home} cannot be written; set"):
+        read(name)
 
 
 def test_without_a_network_the_hub_is_refused_fast_and_clearly(monkeypatch):

@@ -117,13 +117,17 @@ def test_runs_for_which_there_is_no_room_are_refused(stubs, monkeypatch, gpus, o
         (["--gpus", "0"], "0: give a number of GPUs"),
         (["--gpus", "3"], "--gpus 3: there are 2 NVIDIA GPUs here"),
         (["--hostfile", "absent"], "--hostfile absent: there is no such file"),
-        (["--hostfile", "hosts"], "--hostfile hosts: no line names a machine"),
+        (["--hostfile", "hosts"], "--hostfile hosts: 'one lots=2' names no machine, or one again"),
+        (["--hostfile", "twice"], "--hostfile twice: 'one slots=2' names no machine, or one again"),
+        (["--hostfile", "empty"], "--hostfile empty: '' names no machine"),
         (["--hostfile", "small", "--gpus", "5"], "--gpus 5: --hostfile small has a machine with"),
     ],
 )
 def test_a_wrong_number_or_file_is_one_line(stubs, words, options, parts):
     stubs.gpus(2)
-    (stubs.folder / "hosts").write_text("one\n")
+    (stubs.folder / "hosts").write_text("one lots=2\n")
+    (stubs.folder / "twice").write_text("one slots=2\ntwo slots=2\none slots=2\n")
+    (stubs.folder / "empty").write_text("# none\n")
     (stubs.folder / "small").write_text("one slots=8\ntwo slots=4\n")
     status, output, errors = stubs.run(*words, *options)
     assert status == 1 and "shards" not in output and stubs.calls() == []
