@@ -58,6 +58,7 @@ class Masking:
     # Of the predicted tokens; the rest are shown as they are.
     mask_token_share: float = 0.8  # shown as [MASK]
     random_token_share: float = 0.1  # shown as another token
+    holes: NDArray[np.integer] | None = None  # ids without an entry, which are never shown
 
 
 BERT_MASKING = Masking()
@@ -83,24 +84,21 @@ class _Vocabulary(NamedTuple):
     """The properties of a tokenizer that masking needs."""
 
     mask: int
-    special: list[int]  # ascending
+    special: list[int]
+    others_before: NDArray[np.int64]  # how many ordinary ids precede each that is none, ascending
     num_ordinary: int
 
     @classmethod
-    def of(cls, tokenizer: TokenizerRecord) -> "_Vocabulary":
-        special = sorted(set(tokenizer.special_tokens.values()))
-        size = tokenizer.vocabulary_size
-        return cls(tokenizer.special_tokens["mask"], special, size - len(special))
+    def of(cls, tokenizer: TokenizerRecord, masking: Masking) -> "_Vocabulary":
+        special = list(set(tokenizer.special_tokens.values()))
+        no_word = np.union1d(special, [] if masking.holes is None else masking.holes)
+        before = no_word.astype(np.int64) - np.arange(len(no_word))
+        size = tokenizer.vocabulary_size - len(no_word)
+        return cls(tokenizer.special_tokens["mask"], special, before, size)
 
     def ordinary(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the ids of these ranks among the tokens that are not special.
-
-        Skipping the few special ids costs less than a table of all others in each batch.
-        """
-        ids = ranks.copy()
-        for value in self.special:
-            ids += ids >= value
-        return ids
+        """Return the ids of these ranks among those of tokens that are not special."""
+        return ranks + np.searchsorted(self.others_before, ranks, side="right")
 
 
 def predictions_per_sequence(sequence_length: int, probability: float = 0.15) -> int:
@@ -133,7 +131,7 @@ def mask_sequences(
     """
     num_sequences, length = ids.shape
     count = predictions_per_sequence(length, masking.probability)
-    vocabulary, stream = _Vocabulary.of(tokenizer), np.array([seed % 2**64], np.uint64)
+    vocabulary, stream = _Vocabulary.of(tokenizer, masking), np.array([seed % 2**64], np.uint64)
     stream = splitmix64(splitmix64(stream) ^ np.uint64(epoch))
     streams = splitmix64(stream ^ numbers.astype(np.uint64))  # of the hashes of each [n]
     masked = MaskedSequences(

@@ -12,10 +12,10 @@ from typing import get_args
 import numpy as np
 
 from data_prep.commands.options import add_options, at_least_1
-from data_prep.masking import IGNORED, mask_sequences
+from data_prep.masking import IGNORED, Masking, mask_sequences
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.shards.manifest import SplitName, summary
-from data_prep.tokenizer.describe import described_tokenizer
+from data_prep.tokenizer.describe import described_tokenizer, holes_of
 
 WIDTH = 96
 
@@ -55,7 +55,14 @@ def shown_sequences(shards: ShardSet, name: SplitName, *, count: int) -> Iterato
     tokenizer = described_tokenizer(shards.tokenizer_path, manifest.tokenizer)
     numbers = np.unique(np.linspace(0, split.num_sequences - 1, count).astype(int))
     original = split.read(numbers)
-    masked = mask_sequences(original, numbers, seed=0, epoch=0, tokenizer=manifest.tokenizer)
+    masked = mask_sequences(
+        original,
+        numbers,
+        seed=0,
+        epoch=0,
+        tokenizer=manifest.tokenizer,
+        masking=Masking(holes=holes_of(tokenizer)),
+    )
     yield f"{shards.folder}: {manifest.source}\n{summary(manifest)}"
     for number, before, after, positions, labels in zip(numbers, original, *masked, strict=True):
         places = positions[labels != IGNORED].tolist()

@@ -89,6 +89,12 @@ def read_tokenizer(file: Path) -> Tokenizer:
     return tokenizer
 
 
+def holes_of(tokenizer: Tokenizer) -> NDArray[np.integer]:
+    """Return the ids below the size of the vocabulary that have no entry, ascending."""
+    entries = list(tokenizer.get_vocab(with_added_tokens=True).values())
+    return np.setdiff1d(np.arange(vocabulary_size(tokenizer)), entries)
+
+
 def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:
     """Read the tokenizer.json beside a manifest and check it against the manifest's record.
 

@@ -18,6 +18,7 @@ from data_prep.sources.source import CorpusError, FileSource, file_size
 from data_prep.tokenizer.describe import (
     TokenizerError,
     described_tokenizer,
+    holes_of,
     vocabulary_size,
     word_starts,
 )
@@ -177,8 +178,8 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
         ConfigError: their tokens do not show where a word starts.
     """
     data, starts = settings.data, None
+    tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
     if data.masking != "tokens":
-        tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
         try:
             starts = word_starts(tokenizer)
         except TokenizerError as error:
@@ -189,6 +190,7 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
         word_starts=starts,
         mask_token_share=data.mask_shares[0],
         random_token_share=data.mask_shares[1],
+        holes=holes_of(tokenizer),
     )
 
 

@@ -125,6 +125,13 @@ def test_other_shares_of_mask_and_random_tokens_change_nothing_else(ids, shares)
         assert found.ids[row].tolist() == shown
 
 
+def test_an_id_without_an_entry_is_never_shown_and_every_other_one_is(ids):
+    holes = np.array([7, 8, 400, 999])
+    shown = masked(ids, masking=Masking(mask_token_share=0, random_token_share=1, holes=holes))
+    drawn = np.take_along_axis(shown.ids, shown.positions, axis=1)
+    assert set(drawn.ravel().tolist()) == {*range(1000)} - {*SPECIAL.values(), *holes.tolist()}
+
+
 @pytest.mark.parametrize("mean", [2, 3.8])
 def test_the_lengths_of_spans_are_geometric(mean):
     length, num_rows, probability = 4000, 300, 0.05
