@@ -32,9 +32,6 @@ from data_prep.sources.streams import (
 )
 
 ROWS_PER_BATCH = 256
-# Of a row group of Parquet, which has tens of thousands of texts of a kilobyte, unpacked: texts
-# become at most twenty times smaller, and a text that is repeated is stored once.
-MOST_UNPACKED, MOST_TIMES = 1 << 28, 100
 
 
 def document_of(
@@ -187,7 +184,6 @@ class ParquetFiles(FileSource):
             size = file.stat().st_size
             with parquet.ParquetFile(file, pre_buffer=False, buffer_size=BLOCK_BYTES) as table:
                 check_column(file, self.column, table.schema_arrow.names)
-                _refuse_bomb(table.metadata)
                 rows = max(1, table.metadata.num_rows)
                 for batch in table.iter_batches(
                     ROWS_PER_BATCH, columns=[self.column], use_threads=False
@@ -205,20 +201,6 @@ class ParquetFiles(FileSource):
                         yield document._replace(is_record=text is not None)
         except (pyarrow.ArrowException, OSError) as error:
             raise DamagedFile(row, error) from error
-
-
-def _refuse_bomb(metadata: Any) -> None:
-    """Refuse a table that fills the memory though its file is small.
-
-    Raises:
-        OSError: It has a row group that is too large.
-    """
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        columns = list(map(group.column, range(group.num_columns)))
-        unpacked = sum(column.total_uncompressed_size for column in columns)
-        stored = sum(column.total_compressed_size for column in columns)
-        if unpacked > max(MOST_UNPACKED, MOST_TIMES * stored):
-            raise OSError(f"{stored:,} bytes unpack to {unpacked:,}; write smaller row groups")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
 from data_prep.shards.external import external_files, read_samples
 from data_prep.shards.manifest import ShardError
-from data_prep.sources import streams, tables
+from data_prep.sources import streams
 from data_prep.sources.source import CorpusError
 from data_prep.sources.spec import open_source
 from data_prep.sources.streams import opened
@@ -64,16 +64,6 @@ def test_a_line_or_document_that_unpacks_to_gigabytes_is_damage(tmp_path, monkey
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 7 << 20
-
-
-def test_a_cell_of_parquet_that_unpacks_to_gigabytes_is_damage(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "MOST_UNPACKED", 1 << 20)
-    file = tmp_path / "a.parquet"
-    parquet.write_table(pyarrow.table({"text": ["x" * (8 << 20)]}), file, compression="zstd")
-    with pytest.raises(CorpusError, match=r"line 0: [\d,]+ bytes unpack to 8,388,\d+; write smal"):
-        list(open_source(str(file)).read())
-    parquet.write_table(pyarrow.table({"text": ["x" * (8 << 20)]}), file, compression="none")
-    assert len(list(open_source(str(file)).read())) == 1
 
 
 def test_millions_of_nulls_are_refused_after_the_first_of_them(tmp_path, monkeypatch):
