@@ -26,7 +26,6 @@ from finetune.sweep.folder import (
     merged,
     move_former_trials,
     record_of,
-    refuse_other_content,
     save_sweep_record,
 )
 from finetune.sweep.references import NEWEST, TaskRef, read_model_refs
@@ -58,12 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="PLACE",
             help=f"folder with {suite.name}'s original files, or hub",
         )
-    _add_own_task(parser.add_argument_group(f"or a task of your own ({FORMATS})"))
-    _add_sweep(parser.add_argument_group("sweep"))
-    _add_protocol(parser.add_argument_group("protocol"))
-
-
-def _add_own_task(group: Any) -> None:
+    own = parser.add_argument_group(f"or a task of your own ({FORMATS})")
     kinds: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("train", "dev", "test"), {"type": Path, "metavar": "FILE"}),
         "texts": {"nargs": "+", "metavar": "COLUMN"},
@@ -71,7 +65,9 @@ def _add_own_task(group: Any) -> None:
     }
     for name, field in OwnTask.model_fields.items():
         option = "--text" if name == "texts" else f"--{name}"
-        group.add_argument(option, dest=name, help=field.description, **kinds.get(name, {}))
+        own.add_argument(option, dest=name, help=field.description, **kinds.get(name, {}))
+    _add_sweep(parser.add_argument_group("sweep"))
+    _add_protocol(parser.add_argument_group("protocol"))
 
 
 def _add_sweep(group: Any) -> None:
@@ -149,7 +145,6 @@ def _requested(arguments: argparse.Namespace) -> tuple[TrialSweep, SweepRecord]:
     """
     protocol, tasks = read_protocol(arguments), read_tasks(arguments)
     folder = arguments.to or default_folder(arguments.models, protocol)
-    refuse_other_content(folder)
     before = read_sweep_record(folder)
     models = read_model_refs(
         arguments.models,

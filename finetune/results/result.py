@@ -39,6 +39,7 @@ Content = TypeVar("Content")
 # Evaluation split, such as "dev" or "dev_mismatched" -> metric -> value as a fraction of 1.
 Metrics = Annotated[dict[str, FiniteFloat], Field(min_length=1)]
 Scores = dict[str, Metrics]
+Status = Literal["finished", "diverged", "failed"]
 
 
 class TableRow(NamedTuple):
@@ -89,7 +90,7 @@ class TrialResult(StartingModel):
     learning_rate: float = Field(gt=0)
     seed: int = Field(ge=0)
     epochs: int = Field(ge=1)
-    status: Literal["finished", "diverged", "failed"]
+    status: Status
     reason: str = ""  # why it is not finished, or a remark on its scores
     scores: Scores = {}  # after the last epoch, not after the best one
     seconds: float = Field(0.0, ge=0)

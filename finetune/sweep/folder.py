@@ -25,7 +25,6 @@ from finetune.results.sweep_results import (
 from finetune.tasks.task import TaskData
 from finetune.training.metrics import majority_scores
 from pretrain.config.errors import ConfigError
-from pretrain.train.sweeps.pool import LOCK_FILE
 
 
 def record_of(
@@ -114,18 +113,3 @@ def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
             "their results, such as --to runs/finetune"
         )
     return Path(run_of(place.absolute()), "finetune", protocol.name)
-
-
-def refuse_other_content(folder: Path) -> None:
-    """Refuse a folder of results that holds something else than a sweep.
-
-    Raises:
-        ConfigError: it does, or it is a file.
-    """
-    if folder.is_file():
-        raise ConfigError(f"{folder} is a file; choose another folder (--to FOLDER)")
-    names = sorted(entry.name for entry in folder.glob("*"))
-    if names and not {SWEEP_FILE, MAJORITY_FILE, LOCK_FILE} & {*names}:
-        raise ConfigError(
-            f"{folder} holds {names[0]} and no sweep; choose a new or empty folder (--to FOLDER)"
-        )

@@ -17,11 +17,11 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from data_prep.files.atomic import save_text
-from data_prep.shards.manifest import TokenizerRecord
 from finetune.models.kept_model import has_model, remove_model, save_model
 from finetune.protocol import Protocol
 from finetune.results.result import (
     Scores,
+    Status,
     TrialResult,
     predictions_file,
     save_result,
@@ -100,10 +100,7 @@ class TrialRunner:
             torch.cuda.set_device(self._device)
         else:
             keep_freed_memory()
-        self._ref: ModelRef | None = None
-        self._pretrained: Pretrained | None = None
-        self._rows_of: tuple[TaskRef, str, TokenizerRecord, int] | None = None
-        self._rows: EncodedTask | None = None
+        self._loaded: tuple[ModelRef, TaskRef, Pretrained, EncodedTask] | None = None
 
     def __call__(self, unit: Trial | MeasuredStep, send: Send) -> None:
         """Run a trial, or time a step of it; the process of one that failed ends.
@@ -162,22 +159,16 @@ class TrialRunner:
             ConfigError: the model cannot be loaded any more, or has other weights.
             TaskError: the task cannot be read any more, or has other examples.
         """
-        if self._pretrained is None or self._ref != trial.model:
-            self._pretrained, self._ref = load_model(trial.model), trial.model
-        text_encoder = self._pretrained.text_encoder
-        length = min(self._context.protocol.sequence_length, self._pretrained.sequence_length)
-        wanted = (
-            trial.task,
-            text_encoder.tokenizer.to_str(),
-            text_encoder.record,  # whether Moses comes first
-            length,
-        )
-        if self._rows is None or self._rows_of != wanted:
-            orders = self._context.protocol.orders_on(trial.task.name)
-            data = trial.task.load()
-            self._rows = encode_task(data, text_encoder, sequence_length=length, orders=orders)
-            self._rows_of = wanted
-        return self._pretrained, self._rows
+        if self._loaded is None or self._loaded[:2] != (trial.model, trial.task):
+            pretrained, protocol = load_model(trial.model), self._context.protocol
+            rows = encode_task(
+                trial.task.load(),
+                pretrained.text_encoder,
+                sequence_length=min(protocol.sequence_length, pretrained.sequence_length),
+                orders=protocol.orders_on(trial.task.name),
+            )
+            self._loaded = trial.model, trial.task, pretrained, rows
+        return self._loaded[2:]
 
     def seconds_per_step(self, trial: Trial) -> float:
         """Return how long the second of two steps of a trial takes, on its first examples."""
@@ -236,24 +227,22 @@ class TrialRunner:
 def result_of(
     trial: Trial,
     protocol: Protocol,
-    status: str,
+    status: Status,
     *,
     reason: str,
     scores: Scores | None = None,
 ) -> TrialResult:
     """Return the result of a trial that ended with this status."""
-    return TrialResult.model_validate(
-        {
-            **trial.model.model_dump(exclude={"digest"}),
-            "task": trial.task.name,
-            "protocol": protocol.name,
-            "learning_rate": trial.learning_rate,
-            "seed": trial.seed,
-            "epochs": protocol.epochs_on(trial.task.name),
-            "status": status,
-            "reason": reason,
-            "scores": scores or {},
-        }
+    return TrialResult(
+        **trial.model.model_dump(exclude={"digest"}),
+        task=trial.task.name,
+        protocol=protocol.name,
+        learning_rate=trial.learning_rate,
+        seed=trial.seed,
+        epochs=protocol.epochs_on(trial.task.name),
+        status=status,
+        reason=reason,
+        scores=scores or {},
     )
 
 

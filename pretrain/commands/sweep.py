@@ -42,7 +42,7 @@ from pretrain.train.launching.child import run_child
 from pretrain.train.launching.given_words import given_words
 from pretrain.train.launching.launch_plan import LaunchPlan, add_launch_options, plan_launches
 from pretrain.train.launching.preparation import prepare_data
-from pretrain.train.sweeps.plan import REPORT, TRIALS, Sweep, SweepRun
+from pretrain.train.sweeps.plan import REPORT, Sweep, SweepRun
 from pretrain.train.sweeps.pool import locked
 from pretrain.train.sweeps.training import describe_sweep, describe_time, train_runs
 from pretrain.train.sweeps.tuning import choose, points_tried
@@ -83,7 +83,7 @@ def main(arguments: argparse.Namespace) -> None:
 
     Raises:
         ConfigError: a setting, a name or a machine does not exist, a run has no result, or the
-            folder holds runs of other settings or of another sweep.
+            folder holds runs of other settings.
         SystemExit: a run failed, or a signal asked to stop.
     """
     if is_launched():
@@ -100,7 +100,6 @@ def main(arguments: argparse.Namespace) -> None:
     by_point = points_tried(sweep, folder)
     trials = _by_seed([one.trials for tried in by_point for one in tried])
     runs = _by_seed(sweep.runs(folder))
-    _refuse_others(folder, runs, trials)
     plans = plan_launches(
         arguments.gpus,
         arguments.hostfile,
@@ -136,7 +135,7 @@ def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan]) -> list[str]:
                 run.refuse_other_settings()
         if not all(run.is_finished for run in runs):
             first = sweep.arms[0]  # all arms share the shards
-            words = [first.recipe, *first.words]
+            words = [first.recipe, *first.command]
             prepare_data(first.settings, words, ranks=plans[0].ranks_here)
             print(describe_time(runs, plans), "\n", flush=True)
         train_runs(runs, plans)
@@ -181,20 +180,6 @@ def _folder(arguments: argparse.Namespace) -> Path:
         command = shell_command("train", folder, "--resume")
         raise ConfigError(f"{folder} is a run, not a sweep; resume it with: {command}")
     return folder
-
-
-def _refuse_others(folder: Path, runs: Sequence[SweepRun], trials: Sequence[SweepRun]) -> None:
-    """Refuse a folder with runs of another sweep, as where arms or seeds are forgotten."""
-    begun = [file.parent for file in sorted(folder.glob(f"*/{RUN_FILE}"))]
-    asked = {run.folder for run in runs}
-    others = [place for place in begun if place not in asked]
-    if not trials:
-        others += [file.parent for file in sorted(folder.glob(f"{TRIALS}/*/{RUN_FILE}"))]
-    if others:
-        raise ConfigError(
-            f"{others[0]} is there, and this command does not ask for it; give all arms and seeds "
-            "of that sweep, or another --name"
-        )
 
 
 def _describe(runs: list[SweepRun], plan: LaunchPlan) -> None:

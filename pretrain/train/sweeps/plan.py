@@ -23,10 +23,9 @@ from pretrain.reports.words import listed
 from pretrain.train.launching.given_words import laid_under, setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
 from pretrain.train.sweeps.pool import unit_folder
-from pretrain.train.sweeps.spec import MOST_SEEDS, ArmSpec, spec_of
+from pretrain.train.sweeps.spec import ArmSpec, spec_of
 
 REPORT, TRIALS = "report", "trials"  # beside the runs: folders
-MOST_SEED = 2**63
 MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")
 # Beginnings of the names of settings that may not change while a sweep is trained.
 OF_RESULT = (
@@ -42,20 +41,16 @@ DEFAULT_ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 
 
 @dataclass(frozen=True)
-class SweepArm:
+class SweepArm(ArmSpec):
     """An arm of the sweep.
 
     Attributes:
-        name: of its folder.
-        recipe: what `tupelo train` is given.
         settings: of its runs, apart from the seed.
-        words: of a command line, after the recipe, that give these settings.
+        command: words of a command line, after the recipe, that give these settings.
     """
 
-    name: str
-    recipe: str
     settings: RunSettings
-    words: tuple[str, ...] = ()
+    command: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -69,9 +64,8 @@ class SweepRun:
     @property
     def words(self) -> list[str]:
         """Return those of `tupelo` that train it, or go on with it."""
-        again = ["--resume"] if self.has_begun else []
-        own = ("--seed", str(self.seed), *self.arm.words, "--run-folder", str(self.folder), *again)
-        return ["train", self.arm.recipe, *own]
+        own = ["--seed", str(self.seed), *self.arm.command, "--run-folder", str(self.folder)]
+        return ["train", self.arm.recipe, *own, *(["--resume"] if self.has_begun else [])]
 
     @property
     def is_finished(self) -> bool:
@@ -135,8 +129,13 @@ class Sweep:
         """
         arguments.recipe = arguments.recipe or DEFAULT_ARMS
         self._arguments = arguments
-        self.spec = spec_of(arguments.recipe)
-        self._seeds = self._read_seeds()
+        self.spec = spec_of(arguments.recipe, arguments.seeds or ())
+        seed = vars(arguments).get("seed")
+        if seed is not None and isinstance(self.spec.seeds, list):
+            raise ConfigError(
+                f"--seed {seed} and a list of seeds: give one of them; --seed 5 --seeds 3 are the "
+                "seeds 5, 6 and 7"
+            )
         self.budget = self.spec.budget
         if arguments.budget is not None:
             self.budget = read_budget(arguments.budget, "--budget")
@@ -180,9 +179,10 @@ class Sweep:
 
     def seeds_of(self, arm: SweepArm) -> list[int]:
         """Return the seeds of the runs that are reported."""
-        if isinstance(self._seeds, list):
-            return self._seeds
-        return list(range(arm.settings.seed, arm.settings.seed + self._seeds))
+        seeds = self.spec.seeds
+        if isinstance(seeds, list):
+            return seeds
+        return list(range(arm.settings.seed, arm.settings.seed + seeds))
 
     def _arm(self, given: ArmSpec, changes: Mapping[str, str]) -> SweepArm:
         own = {**vars(self._arguments), "recipe": given.recipe}
@@ -193,34 +193,8 @@ class Sweep:
         laid = vars(laid_under(argparse.Namespace(**own), words))
         arguments = argparse.Namespace(**{**laid, **changes})
         settings = read_settings(arguments)
-        of_command = setting_words(arguments, without=("recipe", "seed"))
-        return SweepArm(given.name, given.recipe, settings, tuple(of_command))
-
-    def _read_seeds(self) -> int | list[int]:
-        """Return how many seeds each arm has, or which.
-
-        Raises:
-            ConfigError: they are wrong.
-        """
-        given, seed = self._arguments.seeds, vars(self._arguments).get("seed")
-        seeds: int | list[int] = self.spec.seeds or 1
-        if given:
-            seeds = given[0] if len(given) == 1 else given
-        if isinstance(seeds, int):
-            if not 0 < seeds <= MOST_SEEDS:
-                raise ConfigError(
-                    f"--seeds {seeds}: give a number of seeds, at most {MOST_SEEDS:,}, or a list; "
-                    f"one seed of your choice is --seed {seeds}"
-                )
-        elif len({*seeds}) < len(seeds) or not all(0 <= one < MOST_SEED for one in seeds):
-            words = " ".join(map(str, seeds))
-            raise ConfigError(f"seeds {words}: give whole numbers below 2^63, each once")
-        elif seed is not None:
-            raise ConfigError(
-                f"--seed {seed} and a list of seeds: give one of them; --seed 5 --seeds 3 are the "
-                "seeds 5, 6 and 7"
-            )
-        return seeds
+        command = tuple(setting_words(arguments, without=("recipe", "seed")))
+        return SweepArm(given.name, given.recipe, given.words, given.points, settings, command)
 
 
 def _refuse_equal_arms(arms: Sequence[SweepArm]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from data_prep.command_line import setting_fields
 from data_prep.files.quoting import quoted
@@ -28,7 +28,19 @@ MOST_SEEDS = 1000  # of each arm: 1234 alone was meant to be a seed
 NOT_OF_ARMS = {"name": "it is the name of the arm", "seed": "give seeds at the top"}
 
 Point = Mapping[str, str]  # of a grid: a setting and its word, of each
-Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+def _checked(seeds: int | list[int]) -> int | list[int]:
+    if isinstance(seeds, int):
+        is_right = 0 < seeds <= MOST_SEEDS
+    else:
+        is_right = len({*seeds}) == len(seeds) > 0 and 0 <= min(seeds) <= max(seeds) < 1 << 63
+    if not is_right:
+        raise ValueError(
+            f"seeds {seeds}: give how many, at most {MOST_SEEDS:,}, or a list of whole numbers "
+            "below 2^63, each once; one of your choice is --seed N"
+        )
+    return seeds
 
 
 class _Table(BaseModel):
@@ -60,7 +72,7 @@ class SpecTables(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    seeds: Annotated[int, Field(ge=1, le=MOST_SEEDS)] | Seeds | None = None
+    seeds: Annotated[int | list[int], AfterValidator(_checked)] = 1
     budget: str | None = None
     settings: dict[str, Any] = {}
     arms: dict[str, ArmTable] = Field(min_length=1)
@@ -88,7 +100,7 @@ class ArmSpec:
     name: str
     recipe: str
     words: Mapping[str, str]
-    points: tuple[Point, ...] = ()
+    points: tuple[Point, ...]
 
 
 class Spec:
@@ -114,37 +126,38 @@ class Spec:
         ]
 
 
-def spec_of(recipes: Sequence[str]) -> Spec:
+def spec_of(recipes: Sequence[str], seeds: Sequence[int] = ()) -> Spec:
     """Return what the positionals of a command line ask for: recipes, or one spec.
+
+    Args:
+        recipes: the positionals.
+        seeds: one number is a count; more are the seeds, before those of the spec; none: its own.
 
     Raises:
         ConfigError: the spec is wrong, or it is not alone; two recipes have one name.
     """
-    files = {recipe: sweep_file(recipe) for recipe in recipes}
-    for recipe, file in files.items():
-        if file is not None and len(recipes) > 1:
-            raise ConfigError(
-                f"{recipe} is a sweep, which names its arms itself; give it alone, or recipes"
-            )
-        if file is not None:
-            return _read(file)
-    # A run folder can be given as "." too.
-    names = [Path(os.path.abspath(recipe)).name.removesuffix(".toml") for recipe in recipes]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"two arms are called {name}; give each a name of its own")
-    arms = {name: ArmTable(recipe=each) for name, each in zip(names, recipes, strict=True)}
-    return Spec(SpecTables(arms=arms))
-
-
-def _read(file: Path) -> Spec:
-    tree = toml_in(file)
-    for name in (tree.keys() & RunSettings.model_fields) - SpecTables.model_fields.keys():
-        raise ConfigError(f"{file}: {name} is a setting of runs; put it under [settings]")
+    file = next(filter(None, map(sweep_file, recipes)), None)
+    if file is not None and len(recipes) > 1:
+        raise ConfigError(
+            f"{file.stem} is a sweep, which names its arms itself; give it alone, or recipes"
+        )
+    if file is not None:
+        tree = toml_in(file)
+        for name in (tree.keys() & RunSettings.model_fields) - SpecTables.model_fields.keys():
+            raise ConfigError(f"{file}: {name} is a setting of runs; put it under [settings]")
+    else:
+        # A run folder can be given as "." too.
+        names = [Path(os.path.abspath(recipe)).name.removesuffix(".toml") for recipe in recipes]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"two arms are called {name}; give each a name of its own")
+        tree = {"arms": {name: {"recipe": each} for name, each in zip(names, recipes, strict=True)}}
+    if seeds:
+        tree["seeds"] = [*seeds] if len(seeds) > 1 else seeds[0]
     try:
         return Spec(SpecTables(**tree), file)
     except ValidationError as error:
-        raise ConfigError(f"{file}: {explain(error, SpecTables)}") from None
+        raise ConfigError(f"{file or '--seeds'}: {explain(error, SpecTables)}") from None
 
 
 def _arms(name: str, table: ArmTable, tried: tuple[Point, ...], place: str) -> list[ArmSpec]:

@@ -29,9 +29,9 @@ def describe_sweep(
 ) -> str:
     """Return the arms, the number of runs and trials, the data and the place, in lines."""
     rows = [
-        (given.name, given.recipe, ", ".join(f"{n} {word}" for n, word in changes.items()), length)
-        for given, arm in zip(sweep.spec.arms, sweep.arms, strict=True)
-        for changes in [{n: word for n, word in given.words.items() if n != "name"}]
+        (arm.name, arm.recipe, ", ".join(changes), length)
+        for arm in sweep.arms
+        for changes in [[f"{n} {word}" for n, word in arm.words.items() if n != "name"]]
         for hours in [arm.settings.hours]
         for length in [f"{arm.settings.steps:,} steps" if hours is None else f"{hours:g} h"]
     ]
@@ -71,7 +71,7 @@ def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:
 def _seconds_per_step(arm: SweepArm, plan: LaunchPlan) -> float:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "output"
-        words = ["train", arm.recipe, *arm.words, "--run-folder", f"{folder}/run", "--dry-run"]
+        words = ["train", arm.recipe, *arm.command, "--run-folder", f"{folder}/run", "--dry-run"]
         ended = run_child(plan.child([*words, "--measure", str(MEASURED_SECONDS)], output))
         if ended.stopped:
             sys.exit(ended.status)

@@ -21,7 +21,6 @@ from pretrain.train.sweeps.spec import ArmSpec, Point
 class Tried(NamedTuple):
     """A point of the grid of an arm, and its trials, one with each seed of tuning."""
 
-    given: ArmSpec
     point: Point
     trials: list[SweepRun]
 
@@ -38,7 +37,7 @@ def points_tried(sweep: Sweep, folder: Path) -> list[list[Tried]]:
         arm = sweep.arm(given, point, share=share)
         values = [*point.values(), *([] if share == 1 else [f"{share:.4g}"])]
         places = [unit_folder(folder / TRIALS, given.name, seed, values) for seed in seeds]
-        return Tried(given, point, list(map(SweepRun, repeat(arm), seeds, places)))
+        return Tried(point, list(map(SweepRun, repeat(arm), seeds, places)))
 
     return [
         [tried(given, point) for point in given.points] for given in sweep.spec.arms if given.points
@@ -53,7 +52,7 @@ def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[SweepA
     """
     arms, notes = [], []
     for tried in by_arm:
-        given = tried[0].given
+        given = tried[0].trials[0].arm
         losses = [statistics.median(map(_loss, one.trials)) for one in tried]
         lowest = min(losses)
         if lowest == math.inf:

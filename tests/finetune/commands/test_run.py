@@ -199,8 +199,10 @@ def test_trials_at_the_places_of_earlier_versions_are_read_and_not_repeated(
         ("{run} --train x.tsv", "several models, .* need --to FOLDER"),
         ("{files} --train x.tsv --to {run}/to", "holds no pre-trained model"),
         ("--train x.tsv --checkpoints 15", "no checkpoint of step 15; it has: 10, 20"),
-        ("--train x.tsv --to {run}", "{run} holds checkpoints and no sweep; choose a new or empty"),
-        ("--train x.tsv --to {files}/train.tsv", r"train.tsv is a file; choose another folder \("),
+        (
+            "--train {files}/train.tsv --label begins --to {files}/train.tsv",
+            "cannot write into .*train.tsv: File exists; choose another folder",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_command_is_one_line(run, files, words, message):

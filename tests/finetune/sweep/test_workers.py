@@ -28,29 +28,6 @@ def test_examples_that_changed_after_the_start_are_refused(tmp_path):
         task.load()
 
 
-def test_models_of_one_tokenizer_with_and_without_moses_have_rows_of_their_own(
-    tmp_path, monkeypatch
-):
-    train = tmp_path / "train.tsv"
-    train.write_text("text\tlabel\nnames, words\tyes\na (list)\tno\n")
-    task = TaskRef(OwnTask(train=train, dev=train))
-    worker = TrialRunner(Context(None, protocol(), False, False, 1), "cpu")
-    tokenizer = trained("wordpiece", moses="en")
-
-    def rows(moses):
-        text_encoder = text_encoder_of(tokenizer, tmp_path, moses=moses)
-        model = SimpleNamespace(text_encoder=text_encoder, sequence_length=16)
-        monkeypatch.setattr(trial_module, "load_model", lambda _: model)
-        trial = SimpleNamespace(model=moses, task=task)
-        found = worker.load(trial)[1]
-        assert worker.load(trial)[1] is found
-        expected = text_encoder.pair_ids("names, words", max_length=16)
-        assert found.train.rows._ids[: found.train.rows.lengths[0]].tolist() == expected
-        return expected
-
-    assert rows(None) != rows("en")
-
-
 def test_a_step_is_measured_and_changes_no_number_of_the_trial(tmp_path, monkeypatch):
     encoder = text_encoder_of(trained("wordpiece"), tmp_path)
     pretrained = tiny_pretrained(vocabulary_size=400)._replace(text_encoder=encoder)
