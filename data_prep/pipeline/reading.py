@@ -109,7 +109,7 @@ def read_sources(
                 f"{source.name}: no text at all; it is empty, or all of it was skipped or dropped"
                 + (f" ({counts})" if counts else "")
             )
-    if sum(segment.documents for segment in segments) == 1:
+    if sum(segment.begun for segment in segments) <= 1:
         raise CorpusError(
             f"{', '.join(source.name for source in sources)}: a single document, which cannot be "
             "split into train and valid; give more text, or put an empty line between documents "

@@ -23,7 +23,7 @@ from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped
 from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import hashes_of
 from data_prep.text.encode import DocumentEncoder, text_pieces
-from data_prep.text.sampling import EvenSample
+from data_prep.text.sampling import EvenSample, HeldOutBefore
 
 SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
 SEGMENTS = "segments"  # the folder of their files, in the working folder
@@ -90,6 +90,7 @@ class ReadSegment(StageResult):
     read_bytes: int  # bytes of this source so far
     is_last: bool  # of this source
     documents: int
+    begun: int  # of these: the others continue the one before them
     paragraphs: int
     words: int
     characters: int
@@ -120,10 +121,11 @@ class SegmentFiles(NamedTuple):
         """Return the name of the file of one kind, such as "text" or "train.ids"."""
         return self.workplace / SEGMENTS / f"{self.number:06d}.{kind}"
 
-    def kept_text(self) -> tuple[list[list[str]], list[int]]:
-        """Return the kept paragraphs of each document, and its number of words."""
-        with np.load(self.path("counts.npz")) as counts:
-            keep, words = np.load(self.path("keep.npy")).tolist(), counts["words"].tolist()
+    def kept_text(self) -> tuple[list[list[str]], list[int], NDArray[np.bool_]]:
+        """Return the kept paragraphs of each document, its words, and whether it is held out."""
+        with np.load(self.path("counts.npz")) as counts, np.load(self.path("keep.npz")) as kept:
+            keep, words = kept["paragraphs"].tolist(), counts["words"].tolist()
+            held_out = kept["held_out"]
         with self.path("text").open(encoding="utf-8", newline="\n") as stream:
             texts = stream.read().split("\n\n")[:-1]
         documents, num_words, place = [], [], 0
@@ -134,7 +136,7 @@ class SegmentFiles(NamedTuple):
                 documents.append([paragraphs[i - place] for i in places])
                 num_words.append(sum(words[i] for i in places))
             place += len(paragraphs)
-        return documents, num_words
+        return documents, num_words, held_out
 
 
 class Segment(NamedTuple):
@@ -143,17 +145,14 @@ class Segment(NamedTuple):
     files: SegmentFiles
     read: ReadSegment
     weight: float
-    first: int  # number of its first document among all kept documents
+    before: HeldOutBefore  # of the kept documents
     documents: int  # that are kept
     cleaning: Counter[str]  # what is dropped
 
-    def held_out(self, settings: BuildSettings) -> NDArray[np.bool_]:
-        """Return which of the kept documents are held out."""
-        return EvenSample(settings.valid_fraction).taken(self.first, self.documents)
-
-    def first_trained(self, settings: BuildSettings) -> int:
+    @property
+    def first_trained(self) -> int:
         """Return how many training documents precede those of this segment."""
-        return self.first - EvenSample(settings.valid_fraction).num_taken_before(self.first)
+        return self.before.documents - self.before.held_out
 
 
 class ReadTask(NamedTuple):
@@ -176,17 +175,18 @@ class ReadTask(NamedTuple):
         skipped = [place for document in self.found for place in document.skipped]
         counts.update(f"{SKIPPED}{place.reason}" for place in skipped)
         num_read = 0
-        documents = []
+        documents, continues = [], []
         for document in self.found:
-            counts["documents cut in parts: too long"] += document.cut
+            counts["documents cut in parts: too long"] += document.continues
             paragraphs = self.source.paragraphs(document)
             num_read += len(paragraphs) if self.source.unit == "lines" else bool(paragraphs)
             if kept := clean(paragraphs, counts):
                 documents.append(kept)
+                continues.append(document.continues)
         num_skipped = sum(place.reason not in EXPECTED_SKIPS for place in skipped)
         text = "".join("\n".join([*paragraphs, "\n"]) for paragraphs in documents)
         self.files.path("text").write_text(text, encoding="utf-8", newline="\n")
-        words = self._write_counts(documents)
+        words = self._write_counts(documents, continues)
         return ReadSegment(
             source=self.source_number,
             end=self.end,
@@ -194,6 +194,7 @@ class ReadTask(NamedTuple):
             read_bytes=self.read_bytes,
             is_last=self.is_last,
             documents=len(documents),
+            begun=continues.count(False),
             paragraphs=len(words),
             words=int(words.sum()),
             characters=sum(map(len, chain(*documents))),
@@ -203,13 +204,16 @@ class ReadTask(NamedTuple):
             units_skipped=num_skipped,
         ).save(*map(self.files.path, ("read.json", "text", "counts.npz")))
 
-    def _write_counts(self, documents: list[list[str]]) -> NDArray[np.uint32]:
+    def _write_counts(
+        self, documents: list[list[str]], continues: list[bool]
+    ) -> NDArray[np.uint32]:
         """Write the words of each paragraph and the hashes for deduplication; return the words."""
         words = np.array([len(text.split()) for text in chain(*documents)], np.uint32)
         is_hashed, none = self.settings.deduplicate != "none", np.empty((0, 2), np.uint64)
         np.savez(
             self.files.path("counts.npz"),
             words=words,
+            continues=np.array(continues, np.bool_),
             paragraphs=np.array([len(document) for document in documents], np.uint32),
             paragraph_hashes=hashes_of(map(str.encode, chain(*documents))) if is_hashed else none,
             document_hashes=hashes_of("\n".join(one).encode() for one in documents)
@@ -230,10 +234,10 @@ class SampleTask(NamedTuple):
         """Write the sentences that the tokenizer is trained on."""
         files, settings = self.segment.files, self.settings
         file = files.path("sample")
-        documents, _ = files.kept_text()
-        trained = np.flatnonzero(~self.segment.held_out(settings)).tolist()
+        documents, _, held_out = files.kept_text()
+        trained = np.flatnonzero(~held_out).tolist()
         sample: list[str] = []
-        for number, place in enumerate(trained, start=self.segment.first_trained(settings)):
+        for number, place in enumerate(trained, start=self.segment.first_trained):
             if number % self.every == 0:
                 pieces, _ = text_pieces(
                     documents[place],
@@ -262,12 +266,11 @@ class EncodeTask(NamedTuple):
         done = EncodedSegment.load(files.path("encoded.json"))
         if done and (done.tokenizer, done.text) == (tokenizer, text):
             return done
-        documents, words = files.kept_text()
+        documents, words, held_out = files.kept_text()
         encoded = self.encoder.encode(documents)
-        held_out = self.segment.held_out(self.settings)
         again = np.zeros(len(documents), np.bool_)
         if self.segment.weight >= 1:  # a smaller one was applied when the text was read
-            first, num_trained = self.segment.first_trained(self.settings), int((~held_out).sum())
+            first, num_trained = self.segment.first_trained, int((~held_out).sum())
             again[~held_out] = EvenSample(self.segment.weight % 1).taken(first, num_trained)
         counts = {}
         parts = {"train": ~held_out, "repeated": again, "valid": held_out}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from data_prep.pipeline.segments import ReadSegment, Segment, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.text.deduplicate import repetitions
+from data_prep.text.sampling import HeldOutBefore, held_out
 
 Flags = NDArray[np.bool_]
 
@@ -21,7 +22,7 @@ Flags = NDArray[np.bool_]
 def select_paragraphs(
     segments: list[ReadSegment], weights: list[float], settings: BuildSettings, workplace: Path
 ) -> list[Segment]:
-    """Write for each segment which of its paragraphs are kept ("keep.npy"), and return them.
+    """Write what each segment keeps and holds out ("keep.npz"), and return them.
 
     A document that repeats an earlier one is dropped whole. From a kept document each paragraph is
     dropped that repeats an earlier one, of any document.
@@ -34,10 +35,12 @@ def select_paragraphs(
     is_document = _repeated("document", counts[0], files, scratch, settings)
     is_paragraph = _repeated("paragraph", counts[1], files, scratch, settings)
     kept: list[Segment] = []
-    first_document = first_paragraph = num_documents = num_words = 0
+    first_document = first_paragraph = num_words = 0
+    preceding = HeldOutBefore()
     for place, segment in zip(files, segments, strict=True):
         with np.load(place.path("counts.npz")) as stored:
             words, sizes = stored["words"], stored["paragraphs"]
+            continues = stored["continues"]
         before = num_words + np.cumsum(words, dtype=np.int64) - words
         documents = slice(first_document, first_document + segment.documents)
         paragraphs = slice(first_paragraph, first_paragraph + segment.paragraphs)
@@ -47,20 +50,25 @@ def select_paragraphs(
             before < (settings.max_words or np.inf),
             np.repeat(np.arange(len(sizes)), sizes),
         )
-        np.save(place.path("keep.npy"), keep)
+        held = held_out(settings.valid_fraction, continues[left], preceding)
+        np.savez(place.path("keep.npz"), paragraphs=keep, held_out=held)
         weight = weights[segment.source]
-        kept.append(Segment(place, segment, weight, num_documents, left, cleaning))
+        kept.append(Segment(place, segment, weight, preceding, len(held), cleaning))
         first_document, first_paragraph = documents.stop, paragraphs.stop
         num_words += segment.words
-        num_documents += left
+        preceding = HeldOutBefore(
+            preceding.documents + len(held),
+            preceding.held_out + int(held.sum()),
+            bool(held[-1]) if len(held) else preceding.is_last,
+        )
     shutil.rmtree(scratch, ignore_errors=True)
     return kept
 
 
 def _selected(
     is_document: Flags, is_paragraph: Flags, wanted: Flags, document_of: NDArray[np.int64]
-) -> tuple[Flags, int, Counter[str]]:
-    """Return which paragraphs of a segment are kept, of how many documents, and what is dropped.
+) -> tuple[Flags, Flags, Counter[str]]:
+    """Return which paragraphs of a segment are kept, of which documents, and what is dropped.
 
     Args:
         is_document: Whether a document repeats an earlier one [documents].
@@ -77,7 +85,7 @@ def _selected(
         "documents dropped: every paragraph repeated": reached & ~left & ~is_document,
         "paragraphs dropped: repeated": wanted & is_paragraph & ~in_repeated_document,
     }
-    return keep, int(left.sum()), +Counter({what: int(f.sum()) for what, f in dropped.items()})
+    return keep, left, +Counter({what: int(f.sum()) for what, f in dropped.items()})
 
 
 def _repeated(

@@ -185,12 +185,14 @@ def check_tokenizer(folder: Path, manifest: Manifest) -> None:
 def summary(manifest: Manifest) -> str:
     """Return a line for each split, each kind of cleaning and each later change."""
     lines = []
+    total = sum(split.tokens for split in manifest.splits.values())
     for name, split in manifest.splits.items():
         counted = {"words": split.words, "sentences": split.sentences}
         known = "".join(f"{number:,} {unit}, " for unit, number in counted.items() if number)
         files = f"{len(split.shards)} file{'s' if len(split.shards) > 1 else ''}"
         lines.append(
-            f"  {name}: {split.documents:,} documents, {known}{split.tokens:,} tokens, "
+            f"  {name} ({split.tokens / max(1, total):.2%}): {split.documents:,} documents, {known}"
+            f"{split.tokens:,} tokens, "
             f"{split.rows:,} sequences of {manifest.sequence_length} in {files} "
             f"({split.rows_dropped} dropped)"
         )

@@ -56,7 +56,7 @@ class Document(NamedTuple):
     line: int  # the first line, or the number of the document
     read_bytes: int  # so far; of compressed files the compressed bytes
     skipped: tuple[Skipped, ...] = ()
-    cut: bool = False  # the rest of a document that is too long follows as the next one
+    continues: bool = False  # the document before it, which is too long for one
     end: Position = BEGINNING  # `read` continues here with the next one
     is_record: bool = True  # False: nothing but what was left out between documents
 

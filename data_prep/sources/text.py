@@ -10,7 +10,7 @@ from data_prep.sources.streams import numbered_lines, opened_text, refuse_longer
 
 LONGEST_DOCUMENT = 1 << 20  # bytes; a longer document or line is yielded in parts
 
-Part = tuple[bytes, int, bool]  # content, first line, whether the rest follows
+Part = tuple[bytes, int, bool]  # content, first line, whether it continues the part before it
 DocumentEnd = Literal["blank_line", "line", "file", "article"]
 
 
@@ -38,7 +38,7 @@ def _parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator
     """
     waiting: list[bytes] = []
     first = size = 0
-    damage = None
+    continues, damage = False, None
     try:
         for number, line in lines:
             first = first if waiting else number
@@ -49,25 +49,26 @@ def _parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator
             is_end = ends == "line" or (ends == "blank_line" and is_blank)
             is_end = is_end or (ends == "article" and line.startswith(b"</doc>"))
             if is_end and line.endswith(b"\n"):
-                yield from _parts(_pieces(waiting), first)
-                waiting, size = [], 0
+                yield from _parts(_pieces(waiting), first, continues)
+                waiting, size, continues = [], 0, False
             elif size > LONGEST_DOCUMENT and not line.isspace():
                 *pieces, rest = _pieces(waiting)
-                yield from _parts([*pieces, b""], first)
+                yield from _parts(pieces, first, continues)
                 first += sum(piece.count(b"\n") for piece in pieces)
                 waiting, size = [rest], len(rest)
+                continues |= any(map(bytes.strip, pieces))
     except DamagedFile as error:
         damage = error
-    yield from _parts(_pieces(waiting), first)
+    yield from _parts(_pieces(waiting), first, continues)
     if damage is not None:
         raise damage
 
 
 def _decoded(part: Part, file: Path, read_bytes: int) -> Document:
     """Return the lines of a document that are UTF-8, and the others as skipped."""
-    content, first, cut = part
+    content, first, continues = part
     try:
-        return Document(content.decode(), str(file), first, read_bytes, cut=cut)
+        return Document(content.decode(), str(file), first, read_bytes, continues=continues)
     except UnicodeDecodeError:
         pass
     lines, skipped = [], []
@@ -76,7 +77,7 @@ def _decoded(part: Part, file: Path, read_bytes: int) -> Document:
             lines.append(line.decode())
         except UnicodeDecodeError:
             skipped.append(Skipped(str(file), number, INVALID_UTF8))
-    return Document("\n".join(lines), str(file), first, read_bytes, tuple(skipped), cut)
+    return Document("\n".join(lines), str(file), first, read_bytes, tuple(skipped), continues)
 
 
 def _pieces(lines: list[bytes]) -> list[bytes]:
@@ -97,10 +98,11 @@ def _pieces(lines: list[bytes]) -> list[bytes]:
     return [*pieces, text[start:]]
 
 
-def _parts(pieces: list[bytes], line: int) -> Iterator[Part]:
-    """Yield the pieces of a document without blank lines around them; the last is not cut."""
-    for number, piece in enumerate(pieces, start=1):
+def _parts(pieces: list[bytes], line: int, continues: bool) -> Iterator[Part]:
+    """Yield the pieces of a document without blank lines around them."""
+    for piece in pieces:
         if text := piece.strip():
             first = piece.find(text[:1])  # only blanks precede it
-            yield text, line + piece.count(b"\n", 0, first), number < len(pieces)
+            yield text, line + piece.count(b"\n", 0, first), continues
+            continues = True
         line += piece.count(b"\n")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,42 @@ class EvenSample:
         """Return how many of the items 0 .. end - 1 are taken."""
         # Item i is taken where i * p / q passes a whole number after item i - 1.
         return (end - 1) * self._p // self._q + 1 if self._p else 0
+
+
+class HeldOutBefore(NamedTuple):
+    """What precedes a segment of the documents."""
+
+    documents: int = 0
+    held_out: int = 0  # of these
+    is_last: bool = False  # whether the last of them is
+
+
+def held_out(
+    share: float, continues: NDArray[np.bool_], before: HeldOutBefore
+) -> NDArray[np.bool_]:
+    """Return which documents are held out [n]: one wherever those before it are too few.
+
+    Where none continues the one before it, these are those that `EvenSample` takes.
+
+    Args:
+        share: Of the documents.
+        continues: Which ones are parts of the document before them, and stay on its side [n].
+        before: What precedes them.
+    """
+    sample, flags = EvenSample(share), np.zeros(len(continues), np.bool_)
+    starts = np.flatnonzero(~continues)
+    ends = np.append(starts[1:], len(continues))
+    flags[: starts[0] if len(starts) else None] = before.is_last
+    wanted = np.cumsum(sample.taken(before.documents, len(continues)))[starts]
+    wanted += sample.num_taken_before(before.documents)
+    number, num_held_out = 0, before.held_out + int(flags.sum())
+    while (number := max(number, int(np.searchsorted(wanted, num_held_out, side="right")))) < len(
+        starts
+    ):
+        flags[starts[number] : ends[number]] = True
+        num_held_out += int(ends[number] - starts[number])
+        number += 1
+    return flags
 
 
 def passes(weights: Sequence[float]) -> list[tuple[int, bool]]:

@@ -9,6 +9,7 @@ from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
 from data_prep.shards.format import open_shards
 from data_prep.shards.packing import documents_of
+from data_prep.sources import text
 from data_prep.text.moses import moses_words
 from tests.data_prep.small_shards import contents
 
@@ -140,6 +141,19 @@ def test_repeated_documents_and_paragraphs_are_dropped_and_counted(tmp_path):
         assert sum(split.documents for split in splits) == documents
         assert sum(split.sentences for split in splits) == paragraphs
         assert manifest.cleaning == cleaning
+
+
+def test_a_long_document_is_held_out_whole_or_not_at_all(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(text, "LONGEST_DOCUMENT", 100)
+    names = ["oft", "not", "ton", "too", "fit", "tin"]  # of letters that each side has
+    lines = [[f"{name} {n} of it.\n" for n in range(40)] for name in names]
+    settings = small(tmp_path / "text.txt", "\n".join("".join(each) for each in lines))
+    splits = build(settings, tmp_path / "shards", workers=1, segment_bytes=250).splits
+    held_out, trained = (texts_of(tmp_path / "shards", name) for name in ("valid", "train"))
+    assert {each.split()[0] for each in held_out} == {"oft"}, "more than a tenth, but whole"
+    assert {each.split()[0] for each in trained} == set(names[1:])
+    share = splits["valid"].tokens / (splits["valid"].tokens + splits["train"].tokens)
+    assert f"  valid ({share:.2%}): {len(held_out)} documents" in capsys.readouterr().err
 
 
 def whole_one(texts):

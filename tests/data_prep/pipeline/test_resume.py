@@ -142,7 +142,7 @@ def damaged(content, kind):
         ("segments/000001.train.ids", "emptied"),
         ("segments/000001.read.json", "flipped"),
         ("segments/000003.text", "flipped"),
-        ("segments/000003.keep.npy", "cut"),
+        ("segments/000003.keep.npz", "cut"),
         ("segments/000003.sample", "cut"),
         ("content/tokenizer.json", "cut"),
         ("tokenizer.json", "flipped"),

@@ -77,7 +77,7 @@ def test_long_documents_come_in_parts_that_lose_no_character(
     assert not any(document.skipped for document in raw), "a character was cut"
     characters = "".join("".join(source.paragraphs(document)) for document in raw)
     assert characters.replace(" ", "") == "".join(content.split())
-    assert not (raw and raw[-1].cut)
+    assert not (raw and raw[0].continues)
     lines = content.split("\n")
     for document in raw:
         first = document.text.split()[0]

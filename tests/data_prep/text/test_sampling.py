@@ -1,6 +1,10 @@
+import math
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
-from data_prep.text.sampling import EvenSample, passes
+from data_prep.text.sampling import EvenSample, HeldOutBefore, held_out, passes
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 1 / 3, 0.4, 0.5, 0.999, 1.0, 2.3 % 1, 0.0])
@@ -26,3 +30,22 @@ def test_a_share_is_taken_evenly_and_counted_right(share):
 )
 def test_every_pass_uses_each_part_at_most_once(weights, expected):
     assert passes(weights) == expected
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("longest", [1, 30])
+def test_parts_of_a_document_are_on_one_side_wherever_segments_end(share, longest):
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, longest + 1, 300)
+    number, expected = 0, []
+    for size in sizes.tolist():  # one is held out where fewer than i * share have been, rounded up
+        expected += [sum(expected) < math.floor(number * Fraction(str(share))) + 1] * size
+        number += size
+    continues = np.concatenate([np.arange(size) > 0 for size in sizes])
+    found, before = np.empty(0, bool), HeldOutBefore()
+    for end in [*np.sort(random.integers(0, number, 9)).tolist(), number]:
+        found = np.append(found, held_out(share, continues[len(found) : end], before))
+        before = HeldOutBefore(len(found), int(found.sum()), bool(len(found)) and bool(found[-1]))
+    assert found.tolist() == expected
+    if longest == 1:
+        assert (found == EvenSample(share).taken(0, number)).all()
