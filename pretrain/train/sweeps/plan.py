@@ -6,19 +6,15 @@ runs/NAME/report                 the comparison
 """
 
 import argparse
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from data_prep.files.quoting import quoted
-from data_prep.removed import without_removed
+from pretrain.checkpoint.changes import compared, refuse_changes
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import read_settings
-from pretrain.config.run_files import RUN_FILE, has_ended, last_launch, settings_of
-from pretrain.config.settings import DataSettings, RunSettings, as_json, flat, with_default_gamma
+from pretrain.config.run_files import RUN_FILE, has_ended, last_launch
+from pretrain.config.settings import OF_TEXT, RunSettings, flat
 from pretrain.reports.words import listed
 from pretrain.train.launching.given_words import laid_under, setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
@@ -26,17 +22,6 @@ from pretrain.train.sweeps.pool import unit_folder
 from pretrain.train.sweeps.spec import ArmSpec, spec_of
 
 REPORT, TRIALS = "report", "trials"  # beside the runs: folders
-MASKING = ("data.masking", "data.masked_probability", "data.mask_shares")
-# Beginnings of the names of settings that may not change while a sweep is trained.
-OF_RESULT = (
-    *("steps", "hours", "objective", "restarts_after", "batch.global_sequences"),
-    *("seed", "initial_weights", "initial_positions", "data.sequence_length", "evaluation.rows"),
-    *("model.", "learning_rate.", "optimizer.", "layer_drop.", "electra.", *MASKING),
-)
-# Of shards that are built; those that are named hold what they hold.
-OF_TEXT = tuple(
-    f"data.{name}" for name in DataSettings.model_fields if name not in ("shards", "loader_workers")
-)
 DEFAULT_ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
 
 
@@ -88,28 +73,12 @@ class SweepRun:
     def refuse_other_settings(self) -> None:
         """Refuse a run that was begun with other settings, as before a recipe was changed.
 
-        Texts and weights are told apart by the names of their files.
-
         Raises:
-            ConfigError: one differs that the result depends on.
+            ConfigError: one differs that a resume refuses.
         """
-        stored = without_removed(settings_of(self.folder))
-        found = with_default_gamma(flat(stored), "layer_drop.")
-        names = OF_RESULT if self.arm.settings.data.shards else (*OF_RESULT, *OF_TEXT)
-        asked = {**flat(json.loads(as_json(self.arm.settings))), "seed": self.seed}
-        for name, value in asked.items():
-            if name.startswith(names) and _bare(found.get(name, value)) != _bare(value):
-                raise ConfigError(
-                    f"{self.folder} was begun with {name}={quoted(found[name])}, and its sweep now "
-                    f"asks for {quoted(value)}: restore that, or give the sweep another --name"
-                )
-
-
-def _bare(value: Any) -> Any:
-    """Return a value without the folders of files, which are others on another machine."""
-    if isinstance(value, list):
-        return [_bare(part) for part in value]
-    return re.sub(r"[^:]*/", "", value) if isinstance(value, str) else value
+        settings = self.arm.settings.model_copy(update={"seed": self.seed})
+        _, _, changes = compared(self.folder, settings, "restart")
+        refuse_changes(self.folder, changes, elastic=True, longer=None)
 
 
 class Sweep:
@@ -214,8 +183,10 @@ def _refuse_equal_arms(arms: Sequence[SweepArm]) -> None:
 
 def _refuse_incomparable_losses(arms: Sequence[SweepArm]) -> None:
     """Refuse, before hours of training, arms that a comparison refuses after them."""
-    of_loss = ("objective", "evaluation.rows", "electra.", *MASKING)
-    of_text = (*OF_TEXT, "data.shards", "model.vocabulary_size")
+    of_masks = ("data.masking", "data.masked_probability", "data.mask_shares")
+    of_loss = ("objective", "evaluation.rows", "electra.", *of_masks)
+    text = ("shards", "sequence_length", *OF_TEXT)
+    of_text = (*(f"data.{name}" for name in text), "model.vocabulary_size")
     first = flat(arms[0].settings.model_dump())
     for arm in arms[1:]:
         own = flat(arm.settings.model_dump())

@@ -6,6 +6,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.commands import sweep
+from pretrain.train.sweeps import plan
 from tests.pretrain.train.launching.conftest import stubs
 
 __all__ = ["stubs"]
@@ -22,6 +23,14 @@ def here(stubs, monkeypatch):
     monkeypatch.setenv("CALLS", str(stubs.log))
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def changes(folder, *asked):
+        """Stubs write no settings."""
+        is_of_stub = (folder / "run.json").read_text().strip() == "{}"
+        return ({}, None, {}) if is_of_stub else real_changes(folder, *asked)
+
+    real_changes = plan.compared
+    monkeypatch.setattr(plan, "compared", changes)
     compared = []
     monkeypatch.setattr(sweep, "run_command", lambda _, words: compared.append(words))
     stubs.compared = compared
