@@ -5,6 +5,7 @@ What is no setting is spelled with dashes, `--run-folder FOLDER`.
 """
 
 import argparse
+import contextlib
 import importlib
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -201,6 +202,10 @@ def _parsed(text: Any, kind: Any) -> Any:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if text == "none" and NoneType in kinds:
         return None
+    if isinstance(text, str) and int in kinds and "e" in text:  # 1e6
+        with contextlib.suppress(ValueError):
+            number = float(text)
+            return int(number) if number.is_integer() else text
     if isinstance(text, str) and any(get_origin(one) is tuple for one in kinds):
         return [] if text == "none" else text.split(",")
     return text

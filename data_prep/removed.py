@@ -11,6 +11,7 @@ from data_prep.files.errors import ConfigError
 from data_prep.files.quoting import plain, quoted
 
 LONGEST_COMPARED = 200  # difflib would take minutes for a long text
+MOST_NAMED = 4  # of names that begin as the given one does
 
 
 class Removed(NamedTuple):
@@ -58,7 +59,7 @@ REMOVED_WORDS = {
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Return "; did you mean X?" for the most similar known name, or nothing.
+    """Return "; did you mean X?" for the names that begin so or the most similar one, or nothing.
 
     For a setting or command that is no more, what to do instead.
     """
@@ -68,8 +69,9 @@ def nearest(name: str, known: Sequence[str]) -> str:
     if removed is not None:
         return f"; {removed.instead}"
     by_bare = {one.lstrip("-"): one for one in known}
-    found = difflib.get_close_matches(bare[:LONGEST_COMPARED], by_bare, n=1)
-    return f"; did you mean {plain(by_bare[found[0]])}?" if found else ""
+    begun = [one for one in by_bare if one.startswith(bare)][:MOST_NAMED]
+    found = begun or difflib.get_close_matches(bare[:LONGEST_COMPARED], by_bare, n=1)
+    return f"; did you mean {plain(' or '.join(by_bare[one] for one in found))}?" if found else ""
 
 
 def without_removed(tree: Mapping[str, Any], *, refuses: bool = True) -> dict[str, Any]:

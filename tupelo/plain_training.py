@@ -23,7 +23,7 @@ from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.held_out import HeldOutSums
 from pretrain.model.objectives.objective import Objective
 from pretrain.schedules.layer_drop import check_layer_drop
-from pretrain.schedules.learning_rate import check_learning_rate
+from pretrain.schedules.learning_rate import learning_rate_at
 from pretrain.schedules.step_plan import Schedule, StepPlan
 from tupelo.evaluation_mode import evaluation_mode
 
@@ -43,7 +43,7 @@ def settings(
     """
     chosen = settings_with(recipe, values or {})
     check_layer_drop(chosen.layer_drop, chosen.model.num_layers)
-    check_learning_rate(chosen.learning_rate)
+    learning_rate_at(0, chosen.learning_rate, chosen.steps)  # refuses an unknown schedule
     return chosen
 
 

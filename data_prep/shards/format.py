@@ -178,7 +178,8 @@ def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> int:
         ShardError: The file is missing, cut short, damaged, or holds other sequences.
     """
     if not file.is_file():
-        raise ShardError(f"{file}: no such file; {REPAIR}")
+        holder = "name the folder of the shards (that of a run holds none)"
+        raise ShardError(f"{file}: no such file; {holder}, or {REPAIR}")
     if (size := file.stat().st_size) != record.bytes:
         raise ShardError(f"{file}: {size} bytes instead of {record.bytes}; {REPAIR}")
     try:

@@ -1,13 +1,20 @@
 """Settings that differ from those of the run that is resumed, and which of them are refused.
 
-Imports no torch: a resume with other settings is refused before shards are built for them.
+A run may continue for more steps than it was started for:
+
+* stretch: the schedules of the new length apply from here on. It is the run that would have been
+  planned with this length, except for the steps that are taken.
+* restart: the schedules begin anew at this step: warm-up and decay, and the fall of theta, over the
+  steps that are left.
+
+Weights, optimizer state and the order of the samples continue in both. Imports no torch: a resume
+with other settings is refused before shards are built for them.
 """
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from pretrain.checkpoint.lengthening import How, longer_setting
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import settings_of
 from pretrain.config.settings import OF_TEXT, RunSettings, as_json, flat, stored_settings
@@ -23,12 +30,14 @@ FREE = (
 ELASTIC = ("engine.", "batch.micro_sequences", "optimizer.kind", "ds_config.", "world_size")
 
 Changes = dict[str, tuple[Any, Any]]  # by setting: value before, value now
+How = Literal["stretch", "restart"]
+WAYS: tuple[How, ...] = get_args(How)
 
 
 def compared(
     folder: Path, settings: RunSettings, lengthen: How | None
-) -> tuple[dict[str, Any], str | None, Changes]:
-    """Return the settings of the run so far, the one that lengthens it, and all that differ.
+) -> tuple[dict[str, Any], bool, Changes]:
+    """Return the settings of the run so far, whether it becomes longer, and all that differ.
 
     Raises:
         ConfigError: the run becomes longer and `lengthen` is None, or run.json is damaged.
@@ -37,12 +46,14 @@ def compared(
     now = flat_settings(settings)
     if settings.data.shards is not None:  # which are compared by their content
         stored |= {f"data.{name}": now[f"data.{name}"] for name in OF_TEXT}
-    longer = longer_setting(stored, now)
-    if longer is not None and lengthen is None:
+    # In a run of given hours, `steps` is a unit.
+    has_steps = stored["hours"] is None and settings.hours is None
+    longer = has_steps and settings.steps > stored["steps"]
+    if longer and lengthen is None:
         raise ConfigError(
-            f"{folder} was planned for {stored[longer]:,} {longer}; to continue it to "
-            f"{now[longer]:,}, choose --lengthen stretch (the learning rate that a run of "
-            f"{now[longer]:,} {longer} has here) or --lengthen restart (a new warm-up and decay "
+            f"{folder} was planned for {stored['steps']:,} steps; to continue it to "
+            f"{settings.steps:,}, choose --lengthen stretch (the learning rate that a run of "
+            f"{settings.steps:,} steps has here) or --lengthen restart (a new warm-up and decay "
             "over what is left)"
         )
     return stored, longer, changed(stored, now)
@@ -53,14 +64,22 @@ def flat_settings(settings: RunSettings) -> dict[str, Any]:
     return flat(json.loads(as_json(settings)))
 
 
-def refuse_changes(folder: Path, changes: Changes, *, elastic: bool, longer: str | None) -> None:
+def lengthened(settings: RunSettings, *, how: How, step: int) -> RunSettings:
+    """Return the settings of a run that continues from the checkpoint of `step` to a new end."""
+    if how == "stretch" or step == 0:
+        return settings
+    restarts = (*(known for known in settings.restarts_after if known < step), step)
+    return settings.model_copy(update={"restarts_after": restarts})
+
+
+def refuse_changes(folder: Path, changes: Changes, *, elastic: bool, longer: bool) -> None:
     """Refuse changes with which a run is not the same run.
 
     Args:
         folder: of the run.
         changes: of settings, DeepSpeed JSON and number of ranks.
         elastic: whether the execution may differ from before.
-        longer: the setting by which the run becomes longer.
+        longer: whether the run becomes longer, so that its steps may differ.
 
     Raises:
         ConfigError: names them.
@@ -68,7 +87,7 @@ def refuse_changes(folder: Path, changes: Changes, *, elastic: bool, longer: str
     bound = {
         name: change
         for name, change in changes.items()
-        if name != longer and not name.startswith(FREE)
+        if not (longer and name == "steps") and not name.startswith(FREE)
     }
     needs_elastic = {name for name in bound if name.startswith(ELASTIC)}
     refused = bound.keys() - needs_elastic if elastic else bound.keys()

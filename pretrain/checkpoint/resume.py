@@ -4,7 +4,7 @@ On as many ranks with the same settings a resumed run equals the uninterrupted o
 --elastic the number of ranks, the ZeRO stage and the execution may change: samples, their order,
 learning rate and schedules stay the same, and losses are equal within rounding (dropout and, unless
 layer_drop.draw_per=step, layer drop draw other numbers; unless data.masking=tokens, rows weigh a
-little more or less). More steps or hours lengthen the run.
+little more or less). More steps lengthen the run.
 """
 
 from pathlib import Path
@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 from data_prep.files.program import shell_command
 from pretrain.checkpoint.changes import (
     Changes,
+    How,
     changed,
     compared,
     flat_settings,
+    lengthened,
     refuse_changes,
 )
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
-from pretrain.checkpoint.lengthening import How, Lengthening, lengthened
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.run_files import DS_CONFIG_FILE, FIX, last_launch, result_of
@@ -33,7 +34,7 @@ class Resumption(NamedTuple):
 
     checkpoint: Path | None  # None: from the beginning
     changes: Changes
-    lengthening: Lengthening | None = None
+    longer: RunSettings | None = None  # of the longer run, where it is lengthened
     # Of the last launch, if the setting is "auto": other micro-batches would be equal within
     # rounding only. With --elastic, None: they are chosen for the machine that there is now.
     micro_sequences: int | None = None
@@ -68,7 +69,7 @@ def plan_resumption(
         ds_config: filled by `fill_ds_config`.
         launch: number of ranks and identity of the data, as in launches.jsonl.
         elastic: whether the execution may differ from before.
-        lengthen: how the schedules continue, if `settings` has more steps or hours.
+        lengthen: how the schedules continue, if `settings` has more steps.
 
     Raises:
         ConfigError: data or settings differ (they are named), a file of the run is damaged, or all
@@ -98,13 +99,12 @@ def plan_resumption(
             f"{folder} is finished, and its checkpoints are gone: restore one to lengthen it, or "
             "start a new run"
         )
-    if longer is None or lengthen is None:
+    if not longer or lengthen is None:
         return Resumption(checkpoint, changes, None, micro_sequences)
     step = 0 if checkpoint is None else step_of(checkpoint)
     settings = lengthened(settings, how=lengthen, step=step)
     changes |= changed(stored, flat_settings(settings))
-    lengthening = Lengthening(longer, stored[longer], lengthen, settings)
-    return Resumption(checkpoint, changes, lengthening, micro_sequences)
+    return Resumption(checkpoint, changes, settings, micro_sequences)
 
 
 def zero_stage_before(folder: Path) -> int | None:
@@ -148,12 +148,11 @@ def finished_already(folder: Path, settings: RunSettings, *, lengthen: How | Non
     """
     _, longer, _ = compared(folder, settings, lengthen)
     end = result_of(folder)
-    if end is None or longer is not None:
+    if end is None or longer:
         return None
-    more = "--hours" if settings.hours is not None else "--steps"
-    command = shell_command("train", folder, "--resume", more, "N", "--lengthen", "stretch")
+    command = shell_command("train", folder, "--resume", "--steps", "N", "--lengthen", "stretch")
+    more = f"\nto lengthen it: {command} (or restart)" if settings.hours is None else ""
     return (
         f"{folder} is finished already: {end.step:,} steps, held-out loss "
-        f"{end.held_out_loss:.4f}; nothing to do\n"
-        f"to lengthen it: {command} (or restart)"
+        f"{end.held_out_loss:.4f}; nothing to do{more}"
     )

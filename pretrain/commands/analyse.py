@@ -11,6 +11,7 @@ import argparse
 import importlib
 from pathlib import Path
 
+from data_prep.commands.options import at_least_1
 from pretrain.analysis.catalog import ANALYSES, WEIGHTS, Analysis
 from pretrain.config.errors import ConfigError, nearest
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STEP",
         help="of each run, 0: initial weights; default: the newest, for curves over training all",
     )
-    parser.add_argument("--rows", type=int, help=f"most held-out sequences (default: {ROWS})")
+    parser.add_argument("--rows", type=at_least_1, help=f"held-out sequences (default: {ROWS})")
     parser.add_argument(
         "--shards", type=Path, metavar="FOLDER", help="the shards, if they have moved"
     )
@@ -75,6 +76,4 @@ def _chosen(arguments: argparse.Namespace) -> Analysis:
             raise ConfigError(
                 f"{option}={value} has no effect: {name} looks at weights only; remove it"
             )
-    if rows is not None and rows < 1:
-        raise ConfigError(f"--rows={rows}: give at least 1")
     return ANALYSES[name]

@@ -3,6 +3,7 @@
 import argparse
 
 from data_prep.command_line import CommandParser
+from data_prep.commands.options import at_least_1
 from data_prep.pipeline.build import build
 from pretrain.config.recipe import add_settings, read_settings
 from pretrain.data.shards import build_settings, shards_folder
@@ -13,7 +14,7 @@ def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo prepare`."""
     parser.add_argument(
         "--ranks",
-        type=int,
+        type=at_least_1,
         metavar="N",
         help="also refuse what N processes could not run on this machine",
     )

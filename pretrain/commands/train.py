@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from data_prep.command_line import CommandParser
-from pretrain.checkpoint.lengthening import WAYS
+from pretrain.checkpoint.changes import WAYS
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings, read_settings
 from pretrain.distributed.processes import is_first_process, is_launched, launched_ranks
@@ -53,8 +53,8 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--lengthen",
         choices=WAYS,
-        help="with --resume and more --steps or --hours: continue on the schedule of a run of that "
-        "length, or restart it for the rest",
+        help="with --resume and more --steps: continue on the schedule of a run of that length, or "
+        "restart it for the rest",
     )
     add_launch_options(parser)
     parser.add_argument(
@@ -73,9 +73,6 @@ def add_arguments(parser: CommandParser) -> None:
         type=float,
         metavar="SECONDS",
         help="with --dry-run: take optimizer steps here for this long, and print time and cost",
-    )
-    parser.add_argument(
-        "--show-settings", action="store_true", help="with --dry-run: print all settings as JSON"
     )
     add_settings(parser)
 
@@ -109,8 +106,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
     on, seconds = arguments.on, arguments.measure
-    given = {"--show-settings": arguments.show_settings or None, "--on": on, "--measure": seconds}
-    for option, value in given.items():
+    for option, value in (("--on", on), ("--measure", seconds)):
         if value is not None and not arguments.dry_run:
             raise ConfigError(f"{option} belongs to --dry-run: add that, or leave {option} out")
     if on is not None and (arguments.gpus, arguments.hostfile) != (None, None):
@@ -123,8 +119,7 @@ def _refuse_wrong_uses(arguments: argparse.Namespace) -> None:
 
 def _is_startable(arguments: argparse.Namespace, plan: LaunchPlan) -> bool:
     """Describe the run, after a measurement by all of its ranks if one is asked for."""
-    seconds, shows = arguments.measure, arguments.show_settings
-    if seconds is None:
+    if arguments.measure is None:
         if not is_first_process():
             return True
         request = _announce(arguments)
@@ -132,7 +127,7 @@ def _is_startable(arguments: argparse.Namespace, plan: LaunchPlan) -> bool:
         from pretrain.train.dry_run import dry_run
 
         ranks = ranks_here(launched_ranks() or plan.ranks, arguments.on)
-        return dry_run(request, ranks, show_settings=shows)
+        return dry_run(request, ranks)
     if not plan.is_one_process:
         words = given_words(arguments, without=OPTIONS)
         return not run_child(plan.child(["train", *words])).status
@@ -140,7 +135,7 @@ def _is_startable(arguments: argparse.Namespace, plan: LaunchPlan) -> bool:
     announced = _announce(arguments) if is_first_process() else None
     from pretrain.train.dry_run import measured_dry_run
 
-    return measured_dry_run(announced, seconds, show_settings=shows)
+    return measured_dry_run(announced, arguments.measure)
 
 
 def _prepare_and_launch(

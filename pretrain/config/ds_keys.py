@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from data_prep.command_line import explain, setting_fields
-from data_prep.files.quoting import quoted
+from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
+from pretrain.config.settings import flat
 
 
 class JsonBlock(BaseModel):
@@ -44,10 +45,13 @@ BLOCKS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
     "timers": (JsonBlock, {"throughput": TABLE}),
     "flops_profiler": (JsonBlock, dict.fromkeys(PROFILER, ANYTHING)),
 }
-# Filled in or read by the trainer, or for logging only.
-OTHERS = (
+FROM_RECIPE = (
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
-    *("gradient_clipping", "zero_allow_untested_optimizer", "communication_data_type"),
+    "gradient_clipping",
+)
+# Read by the trainer, or for logging only.
+OTHERS = (
+    *(*FROM_RECIPE, "zero_allow_untested_optimizer", "communication_data_type"),
     *("steps_per_print", "log_level", "dump_state", "wall_clock_breakdown", "memory_breakdown"),
     *("comms_logger", "tensorboard", "csv_monitor", "wandb", "comet"),
 )
@@ -118,6 +122,12 @@ def check_keys(config: dict[str, Any], place: str = "the DeepSpeed JSON") -> Non
             raise ConfigError(
                 f"{place}: {path}={quoted(value)} is not supported: {reason}; remove it"
             )
+    filled = (*FROM_RECIPE, "optimizer.params.")
+    autos = [name for name, value in flat(config).items() if value == "auto"]
+    if unknown := [plain(name) for name in autos if not name.startswith(filled)]:
+        raise ConfigError(
+            f"{place}: {', '.join(unknown)}: auto is for transformers' Trainer; delete these lines"
+        )
     try:
         DeepSpeedJson.model_validate(config)
     except ValidationError as error:

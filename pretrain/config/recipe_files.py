@@ -48,12 +48,11 @@ def read_recipe(recipe: str) -> dict[str, Any]:
         return read_toml(files[recipe])
     if sweep_file(recipe) is not None:
         raise _is_a_sweep(recipe)
-    known = list(files)
-    if path.suffix == ".toml":
-        raise ConfigError(f"there is no file {quoted(recipe)}; recipes: {', '.join(known)}")
+    lists = f"{shell_command('recipes')} lists the recipes"
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        raise ConfigError(f"there is no file or run folder {quoted(recipe)}; {lists}")
     raise ConfigError(
-        f"there is no recipe {quoted(recipe)}{nearest(recipe, [*known, *sweep_files()])}; recipes: "
-        f"{', '.join(known)}"
+        f"there is no recipe {quoted(recipe)}{nearest(recipe, [*files, *sweep_files()])}; {lists}"
     )
 
 

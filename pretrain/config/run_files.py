@@ -1,4 +1,4 @@
-"""The files of a run folder: a model for each, and the only place where they are read.
+"""The files of a run folder: a model for each, the only place where they are read.
 
 Versions differ in what they write. A field that is read has the right type and range, or the file
 is refused by name: a run folder may come from another machine.
@@ -16,6 +16,8 @@ from pretrain.config.json_objects import read_json_lines, read_json_object
 
 RUN_FILE, RESULT_FILE, LAUNCHES_FILE = "run.json", "result.json", "launches.jsonl"
 DS_CONFIG_FILE = "ds_config.json"  # as DeepSpeed got it
+# A start that failed leaves these: the settings, which make a folder a run, are written last.
+WRITTEN_BEFORE = ("lock", "tokenizer.json", "manifest.json", DS_CONFIG_FILE, RUN_FILE)
 FIX = "restore it from a copy, or do without this run"
 
 # Of a run that an anomaly has met, see stability/monitor.py.
@@ -125,6 +127,29 @@ class Settings(_Line):
     layer_drop: _LayerDrop = _LayerDrop()
     data: _Data = _Data()
     engine: _Engine = _Engine()
+
+
+def refuse_to_start(folder: Path) -> None:
+    """Refuse to start a run where there is one, or anything else.
+
+    Raises:
+        ConfigError: the folder holds a run or other files, or is a file.
+    """
+    if (folder / RUN_FILE).exists():
+        continues = "; continue it with --resume"
+        if (folder / RESULT_FILE).exists():
+            continues = ", which is finished; lengthen it with --resume and more --steps"
+        raise ConfigError(
+            f"{folder} already holds a run{continues}, or choose another --name or --run-folder"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; choose a new folder with --run-folder")
+    names = (entry.name.partition(".partial-")[0] for entry in folder.glob("*"))
+    if other := sorted(name for name in names if name not in WRITTEN_BEFORE):
+        raise ConfigError(
+            f"{folder} holds {other[0]}, which is no part of a run; choose a new or empty folder "
+            "with --run-folder"
+        )
 
 
 def was_stopped_by_anomaly(folder: Path) -> bool:

@@ -27,7 +27,7 @@ from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.shapes import shapes_only
 from pretrain.schedules.layer_drop import check_layer_drop, check_sequence_draws
-from pretrain.schedules.learning_rate import check_learning_rate
+from pretrain.schedules.learning_rate import learning_rate_at
 
 Device = Literal["cpu", "cuda"]
 
@@ -52,7 +52,7 @@ def checked_ds_config(
         name, ranks.device, automatic_stage=stage or 0, has_bf16=has_bf16(ranks)
     )
     check_layer_drop(settings.layer_drop, settings.model.num_layers)
-    check_learning_rate(settings.learning_rate)
+    learning_rate_at(0, settings.learning_rate, settings.steps)  # refuses an unknown schedule
     # Builds the model without memory: refuses unknown parts.
     parameters_by_group(settings.model, settings.objective, settings.electra)
     check_table_rates(settings)

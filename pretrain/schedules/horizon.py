@@ -12,9 +12,8 @@ every position is a function of the number of finished steps.
 
 The schedule can begin anew (warm restarts: Loshchilov & Hutter 2017, "SGDR"): after each step of
 `restarts` the position is 0 again, and the schedule spans the steps until the next restart or the
-end. A run that is lengthened is planned as if it always had its new length: with more steps the
-position stays and the span grows; with more hours the position becomes the share of the time that
-is spent, or 0 where the run restarts.
+end. A run that is lengthened is planned as if it always had its new steps: the position stays and
+the span grows.
 """
 
 import dataclasses
@@ -27,7 +26,6 @@ SECONDS_PER_HOUR = 3600
 # The weight of a step in the measured speed halves every so many steps: a pause in one step, such
 # as Python's garbage collection, soon stops counting, and a new speed soon dominates.
 HALF_LIFE_STEPS = 25
-ROUNDING_STEPS = 2  # by which hours and the steps planned for them can differ
 
 
 @dataclass
@@ -118,30 +116,6 @@ class Horizon:
         """Continue from a saved segment; a run of given steps needs none, and may be longer now."""
         if self.seconds is not None:
             self.segment = segment
-
-    def lengthen(self, finished: int, seconds: float) -> None:
-        """Plan anew if there are more hours than the loaded segment was planned for.
-
-        Args:
-            finished: number of finished steps, at the checkpoint that holds the segment.
-            seconds: that they took, counted like `hours`.
-        """
-        segment = self.segment
-        if self.seconds is None or segment.end_step is None:
-            return
-        steps, seconds_per_step = segment.measured_steps, 0.0
-        if steps:
-            seconds_per_step = segment.measured_seconds / steps
-        planned = seconds + (segment.end_step - finished) * seconds_per_step
-        # Hours end at a whole step, and are planned in whole steps.
-        if self.seconds - planned <= ROUNDING_STEPS * seconds_per_step:
-            return
-        restarts = bool(self.restarts) and self.restarts[-1] >= finished
-        segment.position = 0.0 if restarts else self.steps * seconds / self.seconds
-        segment.first_step = finished
-        left = self._steps_left(seconds)
-        segment.stride = (self.steps - segment.position) / left if left else 0.0
-        segment.end_step = finished + left if left else None
 
     def state(self) -> dict[str, Any]:
         """Return the fields of the segment that `load` takes."""

@@ -31,15 +31,6 @@ DECAYS: dict[str, Decay] = {
 }
 
 
-def check_learning_rate(settings: LearningRateSettings) -> None:
-    """Refuse an unknown schedule.
-
-    Raises:
-        ConfigError: `learning_rate.schedule` does not exist.
-    """
-    lookup(DECAYS, settings.schedule, setting="learning_rate.schedule")
-
-
 def learning_rate_at(
     position: float, settings: LearningRateSettings, total_steps: int, *, stride: float = 1.0
 ) -> float:

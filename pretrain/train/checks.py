@@ -81,8 +81,6 @@ def ranks_here(count: int, on: str | None = None) -> Ranks:
                 "16xA100-SXM4-80GB"
             )
         return Ranks(0, int(found[1]), "cuda", lookup(DATASHEETS, found[2], setting="--on"))
-    if count < 1:
-        raise ConfigError(f"--ranks {count}: give the number of processes, such as 2")
     return Ranks(0, count, "cuda" if sees_gpu() else "cpu")
 
 

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from data_prep.shards.format import ShardSet
 from pretrain.checkpoint.resume import finished_already, micro_sequences_before
 from pretrain.config.ds_config import zero_stage
-from pretrain.config.settings import RunSettings, as_json
+from pretrain.config.settings import RunSettings
 from pretrain.data.shards import existing_shards
 from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
 from pretrain.engine.execution import plan_execution, this_machine
@@ -40,13 +40,12 @@ class Found(NamedTuple):
     seconds_per_step: float | None = None  # None: not measured
 
 
-def measured_dry_run(request: RunRequest | None, seconds: float, *, show_settings: bool) -> bool:
+def measured_dry_run(request: RunRequest | None, seconds: float) -> bool:
     """Take optimizer steps for about so many seconds, then do as `dry_run`; on all ranks.
 
     Args:
         request: what was asked for; on the first rank.
         seconds: to measure, after a warm-up.
-        show_settings: as of `dry_run`.
 
     Raises:
         UserError: this machine cannot execute the run.
@@ -64,23 +63,18 @@ def measured_dry_run(request: RunRequest | None, seconds: float, *, show_setting
             *steps.rows(metrics),
         ]
         found = Found(steps.engine.micro_batches, rows, per_step)
-        return on_first_rank(
-            ranks, lambda: dry_run(asked, ranks, found, show_settings=show_settings)
-        )
+        return on_first_rank(ranks, lambda: dry_run(asked, ranks, found))
     finally:
         stop_ranks()
 
 
-def dry_run(
-    request: RunRequest, ranks: Ranks, found: Found | None = None, *, show_settings: bool
-) -> bool:
+def dry_run(request: RunRequest, ranks: Ranks, found: Found | None = None) -> bool:
     """Print what a run would be, and return whether it can start, or resume, on a fit machine.
 
     Args:
         request: what was asked for.
         ranks: that a start would have, here or on other GPUs.
         found: what was measured; None: memory is estimated.
-        show_settings: whether the resolved settings are printed too, as JSON.
 
     Raises:
         ConfigError: there is no such run anywhere: its settings do not go together.
@@ -92,8 +86,6 @@ def dry_run(
         if finished is not None:
             print(finished)
             return True
-    if show_settings:
-        print(as_json(settings))
     if found is None and "machine" not in refused:
         found = _estimated(request, ds_config, ranks)
     if found is not None:

@@ -6,11 +6,9 @@ Imports no torch: a start prints this, and refuses a folder, within the first se
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pretrain.checkpoint.changes import compared, refuse_changes
-from pretrain.checkpoint.lengthening import How
-from pretrain.checkpoint.starting import refuse_to_start
+from pretrain.checkpoint.changes import How, compared, refuse_changes
 from pretrain.config.errors import ConfigError
-from pretrain.config.run_files import RUN_FILE, result_of
+from pretrain.config.run_files import RUN_FILE, refuse_to_start, result_of
 from pretrain.config.settings import RunSettings
 
 Beginning = Literal["start", "resume", "elastic"]

@@ -70,9 +70,7 @@ def run(
     launch = _launch(settings, shards, ranks)
     record = RunRecord(request.folder)
     resumption = on_first_rank(ranks, lambda: _resumption(request, record, ds_config, launch))
-    checkpoint, lengthening = resumption.checkpoint, resumption.lengthening
-    if lengthening is not None:
-        settings = lengthening.settings
+    checkpoint, settings = resumption.checkpoint, resumption.longer or settings
     if ranks.is_first and not is_new:
         print(resumption.describe())
     rate = peak_flops(ranks.device, compute_type(ds_config))
@@ -85,8 +83,9 @@ def run(
         saved = Checkpoint(checkpoint)
         progress.load(saved.content.progress)
         engine.restore(saved)
-    if ranks.is_first and lengthening is not None:
-        print(lengthening.describe())
+    if ranks.is_first and resumption.longer is not None:
+        before, now = resumption.changes["steps"]
+        print(f"lengthened from {before:,} to {now:,} steps, schedules {request.lengthen}ed")
     if is_new:
         on_first_rank(ranks, lambda: record.create(settings, engine.ds_config, shards))
     elif resumption.changes or request.beginning == "elastic":  # perhaps other micro-batches
@@ -118,7 +117,7 @@ def _resumption(
         elastic=request.beginning == "elastic",
         lengthen=request.lengthen,
     )
-    if request.lengthen is not None and resumption.lengthening is None:
+    if request.lengthen is not None and resumption.longer is None:
         print("note: --lengthen has no effect, the run has this length already")
     return resumption
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.commands.options import at_least_1
 from data_prep.files.program import COMMAND_VARIABLE, shell_command
 from data_prep.files.quoting import quoted
 from data_prep.files.workers import THREADS, cpu_count, threads_each
@@ -102,7 +103,7 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `plan_launch` reads."""
     parser.add_argument(
         "--gpus",
-        type=_number_of_gpus,
+        type=at_least_1,
         metavar="N",
         help="use N GPUs of each machine (default: all visible ones; with --hostfile all slots)",
     )
@@ -244,12 +245,6 @@ def _plans_on(parts: Sequence[Sequence[str]], visible: Sequence[str]) -> list[La
         words = (_deepspeed(), *which, "--master_port", str(port))
         plans.append(LaunchPlan(words, ranks=len(part)))
     return plans
-
-
-def _number_of_gpus(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text}: give a number of GPUs, such as 1")
-    return int(text)
 
 
 def _deepspeed() -> str:

@@ -85,7 +85,6 @@ class Progress:
         self.counters = TypeAdapter(Counters).validate_python(state)
         segment = TypeAdapter(ScheduleSegment).validate_python(state["horizon"])
         self.schedule.horizon.load(segment)
-        self.schedule.horizon.lengthen(self.counters.step, self.counters.training_seconds)
         self.watch = TypeAdapter(WatchState).validate_python(state.get("watch", {}))
 
     def state(self) -> dict[str, Any]:

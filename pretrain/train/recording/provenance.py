@@ -5,7 +5,6 @@ Nothing here names the machine or the user: variables come from a literal list.
 
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -66,10 +65,6 @@ def versions() -> dict[str, str]:
         found["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
         nccl = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
         found["nccl"] = ".".join(map(str, nccl))
-        driver = Path("/proc/driver/nvidia/version")
-        number = re.search(r"Module\s+([\d.]+)", driver.read_text()) if driver.is_file() else None
-        if number is not None:
-            found["driver"] = number[1]
     return found
 
 

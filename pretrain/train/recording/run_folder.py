@@ -26,9 +26,14 @@ from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import TOKENIZER_FILE, write_manifest
 from pretrain.checkpoint.folders import keep_identity, write_records_through
-from pretrain.checkpoint.starting import refuse_to_start
 from pretrain.config.errors import ConfigError
-from pretrain.config.run_files import DS_CONFIG_FILE, LAUNCHES_FILE, RESULT_FILE, RUN_FILE
+from pretrain.config.run_files import (
+    DS_CONFIG_FILE,
+    LAUNCHES_FILE,
+    RESULT_FILE,
+    RUN_FILE,
+    refuse_to_start,
+)
 from pretrain.config.settings import RunSettings, as_json
 from pretrain.train.recording.metric_files import MetricFile
 from pretrain.train.recording.progress import Counters

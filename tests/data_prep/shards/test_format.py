@@ -88,7 +88,7 @@ def test_verify_finds_what_opening_does_not_find(folder):
     changed, missing = verify(folder)
     place = f"{folder}/train-00000.h5"
     assert changed.startswith(f"{place}: the content has changed since it was written; ")
-    assert "tupelo data repair" in changed and "valid-00000.h5: no such file" in missing
+    assert "tupelo data repair" in changed and "valid-00000.h5: no such file; name the" in missing
 
 
 def assert_refused(folder, message):

@@ -5,9 +5,8 @@ import math
 
 import pytest
 
-from pretrain.checkpoint.starting import refuse_to_start
 from pretrain.config.errors import ConfigError
-from pretrain.config.run_files import result_of
+from pretrain.config.run_files import refuse_to_start, result_of
 from tests.pretrain.run_files import RESULT
 
 
@@ -36,7 +35,9 @@ def test_a_file_is_no_folder(tmp_path):
 
 def test_a_half_run_is_to_be_continued_and_a_finished_one_lengthened(tmp_path):
     (tmp_path / "run.json").touch()
-    with pytest.raises(ConfigError, match="already holds a run; continue it with --resume, or"):
+    with pytest.raises(
+        ConfigError, match="run; continue it with --resume, or choose another --name"
+    ):
         refuse_to_start(tmp_path)
     (tmp_path / "result.json").touch()
     with pytest.raises(ConfigError, match="which is finished; lengthen it with --resume and more"):

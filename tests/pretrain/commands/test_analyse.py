@@ -117,7 +117,7 @@ def refusal(*words):
 def test_bad_input_is_refused_in_one_line(runs, tmp_path):
     run = runs / "tupe_r"
     assert "there is no analysis 'gradient'; did you mean gradients?" in refusal("gradient", run)
-    assert "--rows=0: give at least 1" in refusal("layers", run, "--rows", 0)
+    assert "--rows: 0: not a whole number" in refusal("layers", run, "--rows", 0)
     for words in (("--rows", 4), ("--shards", tmp_path)):
         message = refusal("positions", run, *words)
         assert f"{words[0]}={words[1]} has no effect" in message

@@ -160,10 +160,8 @@ def test_fill_mask_prints_the_five_best_words(whole, capsys):
 
 def test_a_dry_run_ends_with_disk_and_how_to_measure_time(command, tmp_path, capsys):
     words = command.words("--run-folder", tmp_path, "--steps", "3600000", "--dry-run")
-    main([*words, "--show-settings"])
+    main(words)
     output = capsys.readouterr().out
-    shown, _ = json.JSONDecoder().raw_decode(output, output.index("{"))
-    assert (shown["steps"], shown["data"]["shards"]) == (3_600_000, str(command.shards))
     parameters = parameters_by_group(load_settings("tiny_cpu").model)["total"]
     assert f"{12 * parameters / 1024:.1f} KiB each" in output
     rows = sum(split.rows for split in open_shards(command.shards).manifest.splits.values())

@@ -62,6 +62,8 @@ def test_a_json_that_contradicts_the_recipe_is_refused():
         filled({"optimizer": {"params": {"amsgrad": None}}})
     with pytest.raises(ConfigError, match="bias_correction=False, the recipe True"):
         filled({"optimizer": {"params": {"bias_correction": False}}})
+    with pytest.raises(ConfigError, match="fp16.enabled: auto is for .*; delete these lines"):
+        filled({"fp16": {"enabled": "auto"}, "train_batch_size": "auto"})
     with pytest.raises(ConfigError, match="optimizer 'Lamb'"):
         filled({"optimizer": {"type": "Lamb"}})
 

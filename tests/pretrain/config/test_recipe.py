@@ -165,9 +165,10 @@ def test_unknown_and_broken_recipes_are_named(tmp_path):
 
 
 def test_a_choice_called_none_can_be_chosen_on_the_command_line():
-    words = ["--layer_drop.schedule", "none", "--data.deduplicate", "none"]
+    words = ["--layer_drop.schedule", "none", "--data.deduplicate", "none", "--steps", "1e6"]
     settings = load_settings("tiny_cpu", words)
     assert settings.layer_drop.schedule == settings.data.deduplicate == "none"
+    assert settings.steps == 10**6
     drops = ["--layer_drop.schedule", "progressive", "--layer_drop.compat", "none"]
     assert load_settings("tiny_cpu", drops).layer_drop.compat == "none"
     # Where none means no value, it still does.

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from pretrain.config.errors import ConfigError
-from pretrain.distributed import ranks as ranks_module
 from pretrain.distributed.failures import failures_end_the_job, lost_process
-from pretrain.distributed.ranks import Ranks, refuse_other_code
+from pretrain.distributed.ranks import Ranks
 from tests.forked_command import start_module
 
 
@@ -48,15 +47,6 @@ def test_the_death_of_another_process_is_one_line(error, line):
 )
 def test_an_error_of_this_rank_keeps_its_traceback(error):
     assert lost_process(error) is None
-
-
-@pytest.mark.parametrize(("rank", "error"), [(0, ConfigError), (1, SystemExit)])
-def test_ranks_with_different_code_are_refused_by_the_first(monkeypatch, rank, error):
-    monkeypatch.setattr(ranks_module, "from_all_ranks", lambda own, ranks: [own, own])
-    refuse_other_code(Ranks(rank, 2, "cpu"))
-    monkeypatch.setattr(ranks_module, "from_all_ranks", lambda own, ranks: [own, (b"", own[1])])
-    with pytest.raises(error, match="rank 1 runs other code" if rank == 0 else "1"):
-        refuse_other_code(Ranks(rank, 2, "cpu"))
 
 
 def test_a_gpu_whose_memory_runs_out_is_one_line_with_what_to_do():

@@ -4,13 +4,11 @@ import math
 
 import pytest
 
-from pretrain.checkpoint.lengthening import lengthened
+from pretrain.checkpoint.changes import lengthened
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.schedules.horizon import ScheduleSegment
 from pretrain.schedules.run_thetas import mean_theta
 from pretrain.schedules.step_plan import Schedule, horizon_of_steps
-from tests.pretrain.schedules.test_horizon import HOUR, STEPS, SimulatedRun
 
 PEAK = 1e-3
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.4")
@@ -77,51 +75,3 @@ def test_restarts_add_up_and_replace_planned_ones_that_are_later():
 def test_restarts_that_cannot_be_are_refused(given, message):
     with pytest.raises(ConfigError, match=message):
         load_settings("tiny_cpu", ["--restarts_after", given])
-
-
-def lengthen_hours(stop, hours, restarts=()):
-    """Return a run of one hour up to `stop`, and the same run with more hours from there."""
-    first = SimulatedRun(1, lambda step, now: 0.5).go_on(until=stop)
-    first.horizon.renew(first.step, first.seconds)
-    second = SimulatedRun(hours, lambda step, now: 0.5)
-    second.horizon.restarts = restarts
-    second.horizon.load(ScheduleSegment(**first.horizon.state()))
-    second.step, second.seconds = first.step, first.seconds
-    second.horizon.lengthen(second.step, second.seconds)
-    return first, second
-
-
-@pytest.mark.parametrize("stop", [100, 3000, 7200])
-def test_stretched_hours_have_the_position_of_their_share_of_the_time(stop):
-    _, second = lengthen_hours(stop, 3)
-    start = second.step
-    second.go_on()
-    assert second.seconds == pytest.approx(3 * HOUR, abs=1)
-    for step, position in enumerate(second.positions, start):
-        assert position == pytest.approx(STEPS * step / 21600, abs=0.1)
-
-
-def test_restarted_hours_run_through_the_schedule_in_the_time_that_is_left():
-    _, second = lengthen_hours(7200, 3, restarts=(7200,))
-    second.go_on()
-    assert second.seconds == pytest.approx(3 * HOUR, abs=1)
-    for step, position in enumerate(second.positions):
-        assert position == pytest.approx(STEPS * step / 14400, abs=0.1)
-
-
-@pytest.mark.parametrize("stop", [1, 2, 100, 7199, 7200])
-def test_hours_that_are_the_same_change_nothing(stop):
-    first, second = lengthen_hours(stop, 1)
-    assert second.horizon.state() == first.horizon.state()
-
-
-def test_a_checkpoint_after_the_restart_does_not_restart_again():
-    _, second = lengthen_hours(7200, 3, restarts=(7200,))
-    second.go_on(until=9000)
-    second.horizon.renew(second.step, second.seconds)
-    state = second.horizon.state()
-    third = SimulatedRun(3, lambda step, now: 0.5)
-    third.horizon.restarts = (7200,)
-    third.horizon.load(ScheduleSegment(**state))
-    third.horizon.lengthen(second.step, second.seconds)
-    assert third.horizon.state() == state

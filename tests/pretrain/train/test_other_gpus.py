@@ -74,6 +74,7 @@ def test_what_does_not_fit_is_refused(described, monkeypatch):
         (("--on", "eight"), "--on 'eight': give a number of GPUs and their name, such as 16x"),
         (("--on", "0xA10"), "--on '0xA10': give a number of GPUs"),
         (("--on", "2xA101"), "--on='A101' does not exist; did you mean A10"),
+        (("--on", "2xA100"), "did you mean A100-SXM4-40GB or A100-SXM4-80GB or A100-PCIE"),
         (("--on", "2xA10", "--hostfile", "hosts"), "--on gives the GPUs already"),
     ],
 )

@@ -85,7 +85,7 @@ def test_a_killed_and_resumed_run_spends_its_hours_once(command, tmp_path):
     found = next(row["learning_rate"] for row in metrics if row["step"] == step)
     assert found == pytest.approx(rate, rel=1e-9)
     status, _, errors = command.run(["train", str(folder), "--resume", "--hours", "1"])
-    assert status == 1 and "was planned for 0.002 hours; to continue it to 1.0, choose" in errors
+    assert status == 1 and "other settings: hours (was 0.002, is 1.0)" in errors
 
 
 @pytest.mark.slow("two ranks end like one")

@@ -113,8 +113,8 @@ def test_runs_for_which_there_is_no_room_are_refused(stubs, monkeypatch, gpus, o
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (["--gpus", "two"], "two: give a number of GPUs"),
-        (["--gpus", "0"], "0: give a number of GPUs"),
+        (["--gpus", "two"], "two: not a whole number of at least 1"),
+        (["--gpus", "0"], "0: not a whole number of at least 1"),
         (["--gpus", "3"], "--gpus 3: there are 2 NVIDIA GPUs here"),
         (["--hostfile", "absent"], "--hostfile absent: there is no such file"),
         (["--hostfile", "hosts"], "--hostfile hosts: 'one lots=2' names no machine, or one again"),
