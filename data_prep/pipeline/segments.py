@@ -23,6 +23,7 @@ from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped
 from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import hashes_of
 from data_prep.text.encode import DocumentEncoder, text_pieces
+from data_prep.text.holes import without_holes
 from data_prep.text.sampling import EvenSample, HeldOutBefore
 
 SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
@@ -179,6 +180,13 @@ class ReadTask(NamedTuple):
         for document in self.found:
             counts["documents cut in parts: too long"] += document.continues
             paragraphs = self.source.paragraphs(document)
+            if self.source.is_wikipedia:
+                paragraphs = without_holes(
+                    paragraphs,
+                    counts,
+                    splitter=self.settings.sentences,
+                    language=self.settings.language,
+                )
             num_read += len(paragraphs) if self.source.unit == "lines" else bool(paragraphs)
             if kept := clean(paragraphs, counts):
                 documents.append(kept)

@@ -99,6 +99,11 @@ class JsonLines(FileSource):
 
     kind = "JSON Lines files"
 
+    @property
+    def is_wikipedia(self) -> bool:
+        """Whether WikiExtractor wrote it."""
+        return self.files[0].name.startswith("wiki_")
+
     def records(self, file: Path) -> Iterator[Document]:
         """Yield the text of each line; the first line that is an object must have the column."""
         is_checked = False
@@ -215,6 +220,11 @@ class HubDataset(Source):
 
     libraries = ("datasets",)
     licence = "see the card of the data set"
+
+    @property
+    def is_wikipedia(self) -> bool:
+        """Whether it is that of Wikipedia."""
+        return "wikipedia" in self.dataset.lower()
 
     @property
     def description(self) -> str:

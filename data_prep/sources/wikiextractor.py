@@ -18,6 +18,7 @@ class WikiExtractorFiles(TextFiles):
 
     kind = "WikiExtractor files"
     licence = "CC BY-SA 4.0 (Wikipedia)"
+    is_wikipedia = True
 
     def paragraphs(self, document: Document) -> list[str]:
         """Return the lines that are not blank, without the title."""

@@ -1,6 +1,8 @@
 import json
 
 import numpy as np
+import pyarrow
+from pyarrow import parquet
 from tokenizers import Tokenizer
 
 from data_prep.commands.verify import verify
@@ -154,6 +156,25 @@ def test_a_long_document_is_held_out_whole_or_not_at_all(tmp_path, monkeypatch, 
     assert {each.split()[0] for each in trained} == set(names[1:])
     share = splits["valid"].tokens / (splits["valid"].tokens + splits["train"].tokens)
     assert f"  valid ({share:.2%}): {len(held_out)} documents" in capsys.readouterr().err
+
+
+def test_sentences_of_wikipedia_with_holes_do_not_reach_the_shards(tmp_path):
+    articles = [
+        f'<doc id="{n}" title="T">\nT\n\nItem {n} is one. It had a draught of .\n</doc>\n'
+        for n in range(50)
+    ]
+    (tmp_path / "wiki_00").write_text("".join(articles))
+    folder = tmp_path / "wikipedia"
+    folder.mkdir()
+    gaps = [{"text": f"Row {n} ends.  It grew by  later.\nRow {n} goes on."} for n in range(50)]
+    parquet.write_table(pyarrow.Table.from_pylist(gaps), folder / "a.parquet")
+    corpus = (str(tmp_path / "wiki_00"), f"hub:{folder}")
+    settings = small(tmp_path / "unused.txt", "", corpus=corpus)
+    manifest = build(settings, tmp_path / "shards", workers=1)
+    assert manifest.cleaning["sentences dropped: holes of templates, or markup"] == 100
+    assert sum(split.sentences for split in manifest.splits.values()) == 150
+    texts = [text for name in manifest.splits for text in texts_of(tmp_path / "shards", name)]
+    assert not any("draught" in text or "grew" in text for text in texts)
 
 
 def whole_one(texts):

@@ -157,6 +157,7 @@ def test_wikiextractor_output_is_known_by_its_names(tmp_path):
     assert "2 WikiExtractor files" in open_source(str(tmp_path)).description
     (tmp_path / "wiki_00").write_text('{"id": "1", "title": "A", "text": "words"}\n')
     assert read(tmp_path / "wiki_00") == [["words"]], "its JSON is JSON Lines"
+    assert open_source(str(tmp_path / "wiki_00")).is_wikipedia
 
 
 # The Hub
