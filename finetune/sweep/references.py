@@ -52,7 +52,6 @@ class TaskRef:
             assert self.suite is not None
             data = read_task(self.suite, self.task, self.place)
         labelled, test = self.digests or (data.labelled_digest, {})
-        # A test split more is one of the Hub that could not be read at the start.
         if data.labelled_digest != labelled or not test.items() <= data.test_digests.items():
             raise TaskError(
                 f"the examples of {self.name} have changed since this sweep was started; "

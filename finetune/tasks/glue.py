@@ -37,22 +37,11 @@ TASKS = by_name(
         ("entailment", "neutral", "contradiction"),
         *(("accuracy",), SENTENCES, "gold_label"),
         development=("dev_matched", "dev_mismatched"),
-        test=("test_matched", "test_mismatched", "test_ax"),
-        titles={
-            "dev_matched": "MNLI-m",
-            "dev_mismatched": "MNLI-mm",
-            "test_ax": "AX",  # GLUE's diagnostic set, predicted by the model of MNLI
-        },
-        test_files={
-            "test_ax": (
-                *("diagnostic.tsv", "../diagnostic/diagnostic.tsv"),
-                *("../AX/AX.tsv", "../AX.tsv"),
-            )
-        },
+        test=("test_matched", "test_mismatched"),
+        titles={"dev_matched": "MNLI-m", "dev_mismatched": "MNLI-mm"},
         unlabelled="-",  # the annotators did not agree
         hub="mnli",
         hub_texts=("premise", "hypothesis"),
-        hub_test={"test_ax": "ax"},
     ),
     Task("QNLI", ENTAILMENT, ("accuracy",), ("question", "sentence"), hub="qnli"),
     Task("RTE", ENTAILMENT, ("accuracy",), SENTENCES, hub="rte"),

@@ -1,6 +1,5 @@
 """Read a task of a suite from its original files, or with `datasets` from the Hugging Face Hub."""
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,11 +45,11 @@ def read_task(suite: Suite, task: Task, place: str) -> TaskData:
         split: _read(task, file, is_labelled=True, notes=notes) for split, file in files.items()
     }
     train = labelled.pop("train")
-    test = {}
-    for split in task.test:
-        for name in task.test_files.get(split, (f"{split}.tsv",)):
-            if split not in test and (folder / name).is_file():
-                test[split] = _read(task, folder / name, is_labelled=False, notes=notes)
+    test = {
+        split: _read(task, file, is_labelled=False, notes=notes)
+        for split in task.test
+        if (file := folder / f"{split}.tsv").is_file()
+    }
     return TaskData(task, train, labelled, test, tuple(notes))
 
 
@@ -125,23 +124,17 @@ def read_hub(
         load: returns a configuration of a data set.
 
     Raises:
-        TaskError: it cannot be loaded, or a column or label is not the expected one. A test split
-            of another configuration is left out, with a note.
+        TaskError: it cannot be loaded, or a column or label is not the expected one.
     """
     if not suite.hub:
         raise TaskError(f"{suite.name} is not on the Hub; give the folder of its original files")
-    load = functools.cache(load)
+    splits, where = load(suite.hub, task.hub), f"{suite.hub}, {task.hub}"
 
-    texts = task.hub_texts or task.texts
-
-    def examples(
-        split: str, configuration: str = task.hub, *, is_labelled: bool = True
-    ) -> list[Example]:
-        where, splits = f"{suite.hub}, {configuration}", load(suite.hub, configuration)
+    def examples(split: str, *, is_labelled: bool = True) -> list[Example]:
         try:
             found = [
                 Example(
-                    tuple(row[text] for text in texts),
+                    tuple(row[text] for text in task.hub_texts or task.texts),
                     row["label"] if is_labelled else None,
                     str(row["idx"]),
                 )
@@ -159,13 +152,5 @@ def read_hub(
     development = {
         split: examples(split.replace("dev", "validation")) for split in task.development
     }
-    test, notes = {}, []
-    for split in task.test:
-        other = task.hub_test.get(split)
-        try:
-            test[split] = examples("test" if other else split, other or task.hub, is_labelled=False)
-        except TaskError as error:
-            if other is None:
-                raise
-            notes.append(f"{task.title(split)} is not predicted: {error}")
-    return TaskData(task, examples("train"), development, test, tuple(notes))
+    test = {split: examples(split, is_labelled=False) for split in task.test}
+    return TaskData(task, examples("train"), development, test)

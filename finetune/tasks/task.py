@@ -33,17 +33,14 @@ class Task:
     identity: str | None = "index"  # column, in those files that have it; None: the row's number
     development: tuple[str, ...] = ("dev",)  # splits; each is a file SPLIT.tsv
     test: tuple[str, ...] = ("test",)
-    # In tables: the name of a split that is neither `dev` nor `test`.
+    # In tables: the name of a development split that is not `dev`.
     titles: Mapping[str, str] = field(default_factory=dict, hash=False)
-    # Paths of test splits that are not SPLIT.tsv, relative to the task's folder; the first counts.
-    test_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     headless_columns: tuple[str, ...] = ()  # of train and dev files without a header
     skips_broken_rows: bool = False  # in train and dev files
     unlabelled: str = ""  # label of the rows that are left out of train and dev files
     file: str = ""  # of the user's own task: the name of the one that it was learned from
     hub: str = ""  # configuration of the suite's data set on the Hugging Face Hub
     hub_texts: tuple[str, ...] = ()  # columns there, where they differ
-    hub_test: Mapping[str, str] = field(default_factory=dict, hash=False)  # other configurations
 
     @property
     def kind(self) -> Literal["classification", "regression"]:
@@ -51,7 +48,7 @@ class Task:
         return "classification" if self.labels else "regression"
 
     def title(self, split: str) -> str:
-        """Return the name of a development or test split in tables."""
+        """Return the name of a development split in tables."""
         return self.titles.get(split, split_title(self.name, split))
 
 

@@ -107,10 +107,6 @@ SMALL_GLUE = {
     ],
     "MNLI/test_matched.tsv": [tuple(MNLI_COLUMNS), mnli_row("0", "Hierbas.", "Herbs.")],
     "MNLI/test_mismatched.tsv": [tuple(MNLI_COLUMNS), mnli_row("0", "What?", "Which?")],
-    "diagnostic/diagnostic.tsv": [
-        ("index", "sentence1", "sentence2"),
-        ("0", "The cat sat on the mat.", "The cat did not sit on the mat."),
-    ],
     "QNLI/train.tsv": [
         ("index", "question", "sentence", "label"),
         ("0", "When did it open?", "It opened in 1977.", "entailment"),

@@ -28,5 +28,5 @@ def test_tasks_of_a_suite_are_swept_and_shown(run, tmp_path, capfd):
     splits = {result.task: [*result.scores] for result in results}
     assert splits == {"MNLI": ["dev_matched", "dev_mismatched"], "STS-B": ["dev"]}
     names = {file.name for file in sweep.rglob("predictions_test*.json")}
-    splits = ("test", "test_matched", "test_mismatched", "test_ax")
+    splits = ("test", "test_matched", "test_mismatched")
     assert names == {f"predictions_{split}.json" for split in splits}

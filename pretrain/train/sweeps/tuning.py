@@ -53,7 +53,11 @@ def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[SweepA
     arms, notes = [], []
     for tried in by_arm:
         given = tried[0].trials[0].arm
-        losses = [statistics.median(map(_loss, one.trials)) for one in tried]
+        ends = [[result_of(trial.folder) for trial in one.trials] for one in tried]
+        losses = [  # without an end it diverged
+            statistics.median(end.held_out_loss if end else math.inf for end in of_point)
+            for of_point in ends
+        ]
         lowest = min(losses)
         if lowest == math.inf:
             raise ConfigError(f"every trial of {given.name} diverged; give [tune] lower values")
@@ -64,9 +68,3 @@ def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[SweepA
         found = "; ".join(shown).replace("inf", "diverged")
         notes.append(f"tuned {given.name}: {words[losses.index(lowest)]} ({found})")
     return arms, notes
-
-
-def _loss(run: SweepRun) -> float:
-    """Return the held-out loss at the end in nats; infinite: it diverged."""
-    end = result_of(run.folder)  # none: an anomaly stopped it
-    return end.held_out_loss if end else math.inf

@@ -117,16 +117,6 @@ def test_a_sweep_from_before_a_setting_existed_continues_if_the_setting_is_at_it
         grown(old, record(layer_decay=0.8), tmp_path)
 
 
-def test_a_test_split_that_is_added_later_or_is_missing_then_is_not_refused(tmp_path):
-    """As GLUE's diagnostic set may be."""
-    one = data()
-    both = one._replace(test={**one.test, "test_ax": one.test["test"][:1]})
-    fewer, more = (
-        record_of([NEW], {"tiny": found}, protocol(), predicts_test=True) for found in (one, both)
-    )
-    assert grown(fewer, more, tmp_path) == more == grown(more, fewer, tmp_path)
-
-
 @pytest.mark.parametrize("name", ["..", "/etc", "a/../../b", ".hidden"])
 def test_whatever_the_name_of_a_model_its_trials_stay_in_the_folder_of_the_task(tmp_path, name):
     trial = Trial(model("x", None, "aa", name=name), task(), 1e-3, 0)

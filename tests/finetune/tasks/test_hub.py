@@ -37,13 +37,11 @@ def test_labels_are_the_hubs_numbers_and_none_in_test():
     assert data.test == {"test": [Example(("The bird.",), None, "0")]}
 
 
-def test_mnli_has_all_its_sets_and_the_diagnosis_of_another_configuration():
-    ax = {"test": [row(3, -1, **PAIR)]}
-    data = read_hub(GLUE, GLUE.tasks["MNLI"], load=loader(mnli=MNLI, ax=ax))
+def test_mnli_has_all_its_sets():
+    data = read_hub(GLUE, GLUE.tasks["MNLI"], load=loader(mnli=MNLI))
     assert data.train == [Example(("He came.", "He went."), 2, "7")]
     assert list(data.development) == ["dev_matched", "dev_mismatched"]
-    assert list(data.test) == ["test_matched", "test_mismatched", "test_ax"]
-    assert data.test["test_ax"] == [Example(("He came.", "He went."), None, "3")]
+    assert list(data.test) == ["test_matched", "test_mismatched"]
 
 
 @pytest.mark.parametrize(
@@ -68,17 +66,6 @@ def fake_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", library)
     monkeypatch.setattr(suite_files, "connect_to_hub", lambda: None)
     return library
-
-
-def test_mnli_is_read_where_the_configuration_of_the_diagnosis_is_not():
-    def load(dataset, name):
-        if name == "ax":
-            raise TaskError("nyu-mll/glue, ax: cannot be read")
-        return MNLI
-
-    data = read_hub(GLUE, GLUE.tasks["MNLI"], load=load)
-    assert list(data.test) == ["test_matched", "test_mismatched"]
-    assert data.notes == ("AX is not predicted: nyu-mll/glue, ax: cannot be read",)
 
 
 def test_the_place_hub_goes_through_the_library_and_its_errors_are_one_line(

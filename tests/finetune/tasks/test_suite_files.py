@@ -64,15 +64,13 @@ def test_broken_rows_of_qqp_are_left_out_counted_and_shown(glue):
     assert data.test["test"] == [Example(("Who?", "Whom?"), None, "0")]
 
 
-def test_mnli_has_two_development_and_test_sets_and_a_diagnosis(glue):
+def test_mnli_has_two_development_and_test_sets(glue):
     data = read("MNLI", glue)
     assert data.development == {
         "dev_matched": [Example(("New rights.", "Benefits."), 1, "0")],
         "dev_mismatched": [Example(("Your gift.", "Thanks."), 2, "0")],
     }
-    assert list(data.test) == ["test_matched", "test_mismatched", "test_ax"]
-    cat = ("The cat sat on the mat.", "The cat did not sit on the mat.")
-    assert data.test["test_ax"] == [Example(cat, None, "0")]
+    assert list(data.test) == ["test_matched", "test_mismatched"]
 
 
 def test_pairs_that_mnlis_annotators_did_not_agree_on_are_left_out(glue):
@@ -113,13 +111,6 @@ def test_what_is_missing_is_answered_with_what_is_there(glue):
     )
     shutil.rmtree(glue / "RTE")
     assert "has no folder RTE; of GLUE it holds CoLA, SST-2, MRPC" in refused("RTE", glue)
-
-
-def test_the_diagnosis_is_found_in_another_place_and_need_not_be_there(glue):
-    (glue / "diagnostic/diagnostic.tsv").rename(glue / "AX.tsv")
-    assert len(read("MNLI", glue).test["test_ax"]) == 1
-    (glue / "AX.tsv").unlink()
-    assert list(read("MNLI", glue).test) == ["test_matched", "test_mismatched"]
 
 
 RTE = b"index\tsentence1\tsentence2\tlabel\n"

@@ -33,13 +33,6 @@ def test_the_identities_of_a_test_set_are_part_of_its_digest():
     assert data(test=moved).test_digests != data().test_digests == data().test_digests
 
 
-def test_a_test_split_that_is_added_changes_the_digest_of_no_other():
-    task, one = data().task, data()
-    both = TaskData(task, one.train, one.development, {"test": TEST, "test_ax": TEST[:1]})
-    assert both.test_digests.keys() == {"tiny", "tiny test_ax"}
-    assert both.test_digests["tiny"] == one.test_digests["tiny"]
-
-
 def test_the_first_part_is_that_of_earlier_folders():
     for digest, rows in ((data().labelled_digest, ROWS), (data().test_digests["tiny"], TEST)):
         text = "".join(repr((row.texts, row.label)) for row in rows)
