@@ -81,15 +81,15 @@ def ds_config_of(cell):
     config["zero_optimization"]["stage"] = cell.stage
     if "fp16" in config:
         config["fp16"]["initial_scale_power"] = 8  # 2^16 overflows at first, as it is meant to
-    # As on a GPU, so that fp16 is not refused for want of one.
-    return fill_ds_config(config, settings_of(cell), world_size=cell.ranks)
+    return config
 
 
 @functools.cache
 def refusal(cell):
     """Return why a run with this combination does not start on a GPU, None if it does."""
     try:
-        config = ds_config_of(cell)
+        # As on a GPU, so that fp16 is not refused for want of one.
+        config = fill_ds_config(ds_config_of(cell), settings_of(cell), world_size=cell.ranks)
         machine = Machine("cuda", compute_type(config), cell.stage, AMPERE)
         plan_execution(settings_of(cell), machine)
     except ConfigError as error:

@@ -6,28 +6,15 @@ python -m tests.support_matrix.trial OUTPUT    on every rank of this job
 import functools
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 import torch
-import torch.distributed as distributed
+from deepspeed.accelerator import get_accelerator
 
-from pretrain.checkpoint.folders import checkpoint_folder
-from pretrain.checkpoint.format import Checkpoint
-from pretrain.checkpoint.writer import Saver
-from pretrain.config.settings import CheckpointSettings
-from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import start_ranks, stop_ranks
-from pretrain.engine import launch
-from pretrain.model.objectives.catalog import build_objective
-from pretrain.schedules.layer_drop import scales_of_step
-from pretrain.schedules.learning_rate import learning_rate_at
 
-from ..plain_loop import LoopResult, plain_loop
-from .cells import LENGTH, ROWS, STEPS, VOCABULARY, chosen_cells, ds_config_of, settings_of
-
-PREDICTIONS = 5
-STOPPED_AFTER = 2
+from ..pretrain.engine import training_case as case
+from .cells import STEPS, chosen_cells, ds_config_of, settings_of
 
 # Relative: of losses, of gradient norms, and of the way that the weights have gone. In fp32 sums
 # run in another order; bf16 keeps 8 bits of a number and fp16 11, and Adam divides small gradients
@@ -40,155 +27,39 @@ TOLERANCES = {
 }
 
 
-def micro_batch(place):
-    """Return the `place`-th micro-batch, the same at every step: so there is something to learn."""
-    generator = torch.Generator().manual_seed(place)
-    ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), generator=generator)
-    positions = torch.randperm(ids.numel(), generator=generator)[:PREDICTIONS]
-    return MaskedBatch(ids, positions, ids.view(-1)[positions])
-
-
-def build_model(settings, seed=0):
-    torch.manual_seed(seed)
-    return build_objective(settings.model, settings.objective, settings.electra)
-
-
 @functools.cache
-def reference(cell, device="cpu"):
+def reference(cell):
     """Train with nothing but PyTorch, in fp32, whatever the precision of the cell."""
-    settings = settings_of(cell)
-
-    def micro_batches(step):
-        scales = branch_scales(cell, settings, step)
-        for place in range(cell.places):
-            torch.manual_seed(1000 * step + place)
-            batch = [tensor.to(device) for tensor in micro_batch(place)]
-            yield batch, scales[place // cell.ranks]
-
-    model = build_model(settings).to(device)
-    return plain_loop(model, settings, micro_batches, places=cell.places)
-
-
-def branch_scales(cell, settings, step):
-    """Return the drop mask of each micro-batch of a rank: drawn anew for each of them."""
-    theta = settings.layer_drop.theta_bar if cell.drops_layers else 1.0
-    return scales_of_step(step, settings, theta=theta, count=cell.micro_batches)
-
-
-def train_steps(engine, cell, steps):
-    """Let the engine take `steps` (a range) and return losses and gradient norms."""
-    settings, ranks, losses, norms = settings_of(cell), engine.ranks, [], []
-    for step in steps:
-        scales = branch_scales(cell, settings, step)
-
-        def micro_batches(step=step, scales=scales):
-            for micro in range(cell.micro_batches):
-                place = micro * ranks.world_size + ranks.rank
-                torch.manual_seed(1000 * step + place)  # right before the forward pass
-                yield micro_batch(place), scales[micro]
-
-        result = engine.train_step(
-            micro_batches(), learning_rate_at(step, settings.learning_rate, STEPS)
-        )
-        assert not result.skipped, f"step {step} was skipped"
-        losses += engine.mean_over_ranks(result.losses.mean()[None])
-        norms.append(float(result.gradient_norm))
-    return losses, norms
-
-
-def build_engine(cell, ranks, seed=0):
-    if cell.precision == "fp16" and ranks.device == "cpu":
-        # Imported by now, and as the engine does it.
-        sys.modules["deepspeed"].accelerator.get_accelerator().is_fp16_supported = lambda: (
-            True
-        )  # slow there, but the same code path
-    settings, config = settings_of(cell), ds_config_of(cell)
-    # The other ranks must get the weights of the first.
-    seeded = settings.model_copy(update={"seed": seed + ranks.rank})
-    return launch.build_engine(seeded, config, ranks)
-
-
-def try_cell(cell, ranks):
-    """Train straight and in two launches, and compare.
-
-    A rank that fails alone would leave the others waiting; that ends the program, as it should.
-    """
-    engine = build_engine(cell, ranks)
-    losses, norms = train_steps(engine, cell, range(STOPPED_AFTER))
-    stopped = engine.snapshot()
-    late_losses, late_norms = train_steps(engine, cell, range(STOPPED_AFTER, STEPS))
-    last = engine.snapshot()
-    engine._engine.destroy()  # its hooks, so that cells of one process do not see each other
-
-    restored = build_engine(cell, ranks, seed=1)
-    with_files(cell, ranks, stopped, restored.restore)
-    again, _ = train_steps(restored, cell, range(STOPPED_AFTER, STEPS))
-    resumes = again == late_losses and same(last, restored.snapshot())
-    restored._engine.destroy()
-
-    found = LoopResult([*losses, *late_losses], [*norms, *late_norms], last)
-    return compare(found, cell, resumes, ranks.device)
-
-
-def with_files(cell, ranks, snapshot, restore):
-    """Write a checkpoint to a disk and read it again."""
-    folder = [tempfile.mkdtemp() if ranks.is_first else None]
-    if ranks.world_size > 1:
-        distributed.broadcast_object_list(folder)
-    saver = Saver(Path(folder[0]), CheckpointSettings(), ranks)
-    saver.save(STOPPED_AFTER, snapshot, {})
-    saver.wait()
-    checkpoint = Checkpoint(checkpoint_folder(Path(folder[0]), STOPPED_AFTER))
-    checkpoint.verify()
-    restore(checkpoint)
-
-
-def same(one, other):
-    """Return whether two snapshots are equal to the bit."""
-    return (
-        (one.counters, one.pieces) == (other.counters, other.pieces)
-        and one.tensors.keys() == other.tensors.keys()
-        and all(torch.equal(tensor, other.tensors[key]) for key, tensor in one.tensors.items())
-    )
-
-
-def compare(found, cell, resumes, device="cpu"):
-    """Return the largest relative differences of loss, norm and weights; whether it resumes."""
-    settings = settings_of(cell)
-    # Of the cell only what changes the result counts, so that a loop serves many cells.
-    plain = reference(cell._replace(stage=0, recomputes=False), device)
-    start = dict(build_model(settings).named_parameters())
-    apart, way = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    for name, (first, size) in found.weights.pieces.items():
-        here = found.weights.tensors[f"weight/{name}"].double()
-        there = plain.weights[name].flatten()[first : first + size].double()
-        before = start[name].detach().flatten()[first : first + size].double()
-        apart += (here - there).square().sum()
-        way += (there - before).square().sum()
-    sums = torch.stack([apart, way, torch.tensor(float(not resumes), dtype=torch.float64)])
-    sums = sums.to(device)
-    distributed.all_reduce(sums)
-    furthest = [
-        max(abs(one / other - 1) for one, other in zip(*pair, strict=True))
-        for pair in ((found.losses, plain.losses), (found.norms, plain.norms))
-    ]
-    return *furthest, float((sums[0] / sums[1]).sqrt()), not float(sums[2])
+    return case.reference(settings_of(cell), places=cell.places, ranks=cell.ranks)
 
 
 def complaint_of(cell, found):
-    """Return what is wrong with (loss, norm, weights, resumes) of a cell, or an empty string."""
-    *differences, resumes = found
-    names = zip(("loss", "norm", "weights"), differences, TOLERANCES[cell.precision], strict=True)
-    problems = [
-        f"{name} differs by {value:.1e}" for name, value, most in names if not value <= most
+    """Return what is wrong with what a cell has done, or an empty string."""
+    # Of the cell only what changes the result counts, so that a loop serves many cells.
+    plain = reference(cell._replace(stage=0, recomputes=False))
+    apart = way = 0.0
+    for name, start in case.build_model(settings_of(cell)).named_parameters():
+        end = plain.weights[name]
+        apart += float((torch.tensor(found["weights"][name]) - end).double().square().sum())
+        way += float((end - start.detach()).double().square().sum())
+    differences = [
+        max(abs(one / other - 1) for one, other in zip(*pair, strict=True))
+        for pair in ((found["losses"], plain.losses), (found["norms"], plain.norms))
     ]
+    differences.append((apart / way) ** 0.5)
+    names = zip(("loss", "norm", "weights"), differences, TOLERANCES[cell.precision], strict=True)
+    problems = [f"{name} differs by {value:.1e}" for name, value, most in names if value > most]
+    resumes = found["resumed"] == found["losses"][STEPS // 2 :]
     return ", ".join(problems + ["a resumed engine trains differently"] * (not resumes))
 
 
 def main(output):
     ranks = start_ranks()
-    for cell in chosen_cells(ranks.world_size):
-        found = try_cell(cell, ranks)
+    # Slow on a CPU, but the same code path.
+    get_accelerator().is_fp16_supported = lambda: True
+    for number, cell in enumerate(chosen_cells(ranks.world_size)):
+        folder = Path(f"{output}-{number}")
+        found = case.whole_and_resumed(settings_of(cell), ranks, ds_config_of(cell), folder)
         if ranks.is_first:
             with Path(output).open("a") as stream:
                 stream.write(json.dumps([cell, complaint_of(cell, found)]) + "\n")

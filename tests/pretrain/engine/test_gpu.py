@@ -107,9 +107,8 @@ def refuse(*arguments):
 def steps(numbers):
     for step in numbers:
         batches = [
-            (case.MaskedBatch(*(t.pin_memory() for t in case.micro_batch(step, place))),
-             case.scales_of(settings, step, place))
-            for place in range(4)
+            (case.MaskedBatch(*(tensor.pin_memory() for tensor in batch)), scales)
+            for batch, scales in case.micro_batches_of(settings, step, range(4), 1)
         ]
         engine.train_step(batches, 1e-3)
 steps(range(3))

@@ -61,62 +61,69 @@ def micro_batch(step, place):
     return MaskedBatch(ids, positions, ids.view(-1)[positions])
 
 
-def scales_of(settings, step, place):
-    """Return the scales of a micro-batch; drawn by sequence, each has its own on any rank."""
-    theta = theta_at(step, settings.layer_drop, STEPS)
-    return scales_of_step(step, settings, theta=theta, count=place + 1)[place]
+def micro_batches_of(settings, step, places, ranks):
+    """Yield micro-batches with their scales, which ranks share unless each sequence has its own."""
+    theta = theta_at(step, settings.layer_drop, settings.steps)
+    for place in places:
+        draw = place if settings.layer_drop.draw_per == "sequence" else place // ranks
+        scales = scales_of_step(step, settings, theta=theta, count=draw + 1)[draw]
+        torch.manual_seed(1000 * step + place)  # of dropout, right before the forward pass
+        yield micro_batch(step, place), scales
 
 
-def reference(settings, model=None, update=None):
+def reference(settings, model=None, update=None, *, places=PLACES, ranks=1):
     """Train with nothing but PyTorch; arguments and result as of `plain_loop`."""
 
     def micro_batches(step):
-        return [
-            (micro_batch(step, place), scales_of(settings, step, place)) for place in range(PLACES)
-        ]
+        return micro_batches_of(settings, step, range(places), ranks)
 
     model = build_model(settings) if model is None else model
-    return plain_loop(model, settings, micro_batches, places=PLACES, update=update)
+    return plain_loop(model, settings, micro_batches, places=places, update=update)
 
 
 def train_steps(engine, settings, steps, places=PLACES):
     """Let the engine take `steps` (a range) and return losses and gradient norms."""
     ranks, losses, norms = engine.ranks, [], []
     for step in steps:
-        batches = [
-            (micro_batch(step, place), scales_of(settings, step, place))
-            for place in range(ranks.rank, places, ranks.world_size)
-        ]
-        result = engine.train_step(batches, learning_rate_at(step, settings.learning_rate, STEPS))
+        own = range(ranks.rank, places, ranks.world_size)
+        batches = micro_batches_of(settings, step, own, ranks.world_size)
+        rate = learning_rate_at(step, settings.learning_rate, settings.steps)
+        result = engine.train_step(batches, rate)
         losses += engine.mean_over_ranks(result.losses.mean()[None])
         norms.append(None if result.gradient_norm is None else float(result.gradient_norm))
     return losses, norms
 
 
-def build_engine(settings, ranks, name):
-    config = fill_ds_config(
-        read_ds_config(name, ranks.device), settings, world_size=ranks.world_size
-    )
+def build_engine(settings, ranks, config):
+    """Build one with a DeepSpeed JSON, or that of a name."""
+    if isinstance(config, str):
+        config = read_ds_config(config, ranks.device)
+    config = fill_ds_config(config, settings, world_size=ranks.world_size)
     # The other ranks must get the weights of the first.
     seeded = settings.model_copy(update={"seed": settings.seed + ranks.rank})
     # As in a run: the buckets of DeepSpeed's defaults take 2 GB of addresses for each engine.
     return launch.build_engine(seeded, with_fitted_buckets(config, settings), ranks)
 
 
-def whole_and_resumed(settings, ranks, name, folder):
-    """Train straight, and from the checkpoint of step 3 once more; return both and the weights."""
+def whole_and_resumed(settings, ranks, config, folder):
+    """Train straight, and from a checkpoint half-way once more; return both and the weights."""
     folder.mkdir(exist_ok=True)
-    engine, saver = build_engine(settings, ranks, name), Saver(folder, CheckpointSettings(), ranks)
-    losses, norms = train_steps(engine, settings, range(3))
-    saver.save(3, engine.snapshot(), {})
+    engine = build_engine(settings, ranks, config)
+    places = settings.batch.global_sequences // settings.batch.micro_sequences
+    saver, end = Saver(folder, CheckpointSettings(), ranks), settings.steps
+    half = end // 2
+    losses, norms = train_steps(engine, settings, range(half), places)
+    saver.save(half, engine.snapshot(), {})
     saver.wait()
-    later, later_norms = train_steps(engine, settings, range(3, STEPS))
-    again = build_engine(settings, ranks, name)
-    again.restore(Checkpoint(checkpoint_folder(folder, 3)))
-    resumed, _ = train_steps(again, settings, range(3, STEPS))
-    saver.save(STEPS, again.snapshot(), {})
+    later, later_norms = train_steps(engine, settings, range(half, end), places)
+    again = build_engine(settings, ranks, config)
+    again.restore(Checkpoint(checkpoint_folder(folder, half)))
+    resumed, _ = train_steps(again, settings, range(half, end), places)
+    saver.save(end, again.snapshot(), {})
     saver.wait()
-    weights = Checkpoint(checkpoint_folder(folder, STEPS)).weights()
+    for each in (engine, again):
+        each._engine.destroy()  # its hooks, so that those of one process do not see each other
+    weights = Checkpoint(checkpoint_folder(folder, end)).weights()
     return {
         "losses": losses + later,
         "norms": norms + later_norms,
