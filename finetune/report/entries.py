@@ -102,27 +102,21 @@ def _of_arm(scores: Sequence[float | None]) -> str:
 
 def caption(table: ScoreTable) -> str:
     """Return what the numbers are."""
-    metrics = ", ".join(
-        f"{task} {_metrics(table, task)}"
-        for task in dict.fromkeys(column.task for column in table.columns)
-    )
+    metrics = []
+    for task in dict.fromkeys(column.task for column in table.columns):
+        names = [METRIC_NAMES.get(metric, metric) for metric in table.metrics(task)]
+        is_mean = len(names) > 1 and table.rule.takes_mean(task)
+        name = f"mean of {' and '.join(names)}" if is_mean else (names or ["-"])[0]
+        metrics.append(f"{task} {name}")
     sentences = [
         f"Development scores x 100 by protocol {table.protocol}: median (range) over the seeds at "
         "the learning rate with the best median; a diverged seed is the worst",
-        f"Metrics: {metrics}",
+        f"Metrics: {', '.join(metrics)}",
     ]
     if table.averaged:
         tasks = dict.fromkeys(column.task for column in table.averaged)
         sentences.append(f"Average over {', '.join(tasks)}, {table.rule.description}")
     return ". ".join(sentences) + "."
-
-
-def _metrics(table: ScoreTable, task: str) -> str:
-    """Return the main metric of a task, or those whose mean its score is."""
-    names = [METRIC_NAMES.get(metric, metric) for metric in table.metrics(task)]
-    if len(names) < 2 or not table.rule.takes_mean(task):
-        return names[0] if names else "-"
-    return f"mean of {' and '.join(names)}"
 
 
 def _entry(table: ScoreTable, row: TableRow, column: Column) -> str:

@@ -21,7 +21,7 @@ from finetune.models.kept_model import MODEL_FOLDER, has_model, remove_model
 from finetune.protocol import Protocol
 from finetune.report.page import print_table
 from finetune.report.score_table import chosen_trial, default_rule
-from finetune.results.result import Scores, predictions_file, read_result, save_result
+from finetune.results.result import predictions_file, read_result, save_result
 from finetune.results.sweep_results import (
     EndedTrial,
     Keep,
@@ -277,17 +277,14 @@ class TrialsRunning:
             save_result(folder, result)
         self._has_failed |= result.status == "failed"
         self._bar.update(self._left.pop(trial))  # also of what a trial that diverged has left
-        ending = [brief(result.scores) if result.scores else result.status, result.reason]
-        line = f"{', '.join(filter(None, ending))}, {result.seconds:.0f} s"
+        splits = list(result.scores.values())  # of several the mean, in percent
+        ending = [
+            f"{name} {100 * statistics.fmean(split[name] for split in splits):.1f}"
+            for name in (splits[0] if splits else ())
+        ] or [result.status]
+        line = ", ".join(filter(None, [*ending, result.reason, f"{result.seconds:.0f} s"]))
         self._say(trial.describe(), line)
         self._on_end(trial)
-
-
-def brief(scores: Scores) -> str:
-    """Return the scores in a few characters: metrics in percent, the mean of several splits."""
-    names = list(next(iter(scores.values())))
-    means = {name: statistics.fmean(split[name] for split in scores.values()) for name in names}
-    return ", ".join(f"{name} {100 * mean:.1f}" for name, mean in means.items())
 
 
 def divided(at_once: int | None, num_trials: int) -> tuple[list[str], int]:

@@ -1,6 +1,6 @@
 """Read a task of a suite from its original files, or with `datasets` from the Hugging Face Hub."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,22 +113,19 @@ def load_from_hub(dataset: str, configuration: str) -> Splits:
     return splits
 
 
-def read_hub(
-    suite: Suite, task: Task, *, load: Callable[[str, str], Splits] = load_from_hub
-) -> TaskData:
+def read_hub(suite: Suite, task: Task) -> TaskData:
     """Read one task of a suite.
 
     Args:
         suite: names the data set.
         task: names its configuration.
-        load: returns a configuration of a data set.
 
     Raises:
         TaskError: it cannot be loaded, or a column or label is not the expected one.
     """
     if not suite.hub:
         raise TaskError(f"{suite.name} is not on the Hub; give the folder of its original files")
-    splits, where = load(suite.hub, task.hub), f"{suite.hub}, {task.hub}"
+    splits, where = load_from_hub(suite.hub, task.hub), f"{suite.hub}, {task.hub}"
 
     def examples(split: str, *, is_labelled: bool = True) -> list[Example]:
         try:

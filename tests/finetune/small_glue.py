@@ -1,28 +1,13 @@
 """A GLUE of a few rows a task, each in the layout of its original files."""
 
-MNLI_COLUMNS = [
-    "index",
-    "promptID",
-    "pairID",
-    "genre",
-    "sentence1_binary_parse",
-    "sentence2_binary_parse",
-    "sentence1_parse",
-    "sentence2_parse",
-    "sentence1",
-    "sentence2",
-]
-STS_COLUMNS = [
-    "index",
-    "genre",
-    "filename",
-    "year",
-    "old_index",
-    "source1",
-    "source2",
-    "sentence1",
-    "sentence2",
-]
+MNLI_COLUMNS = (
+    *("index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse"),
+    *("sentence1_parse", "sentence2_parse", "sentence1", "sentence2"),
+)
+STS_COLUMNS = (
+    *("index", "genre", "filename", "year", "old_index", "source1", "source2"),
+    *("sentence1", "sentence2"),
+)
 
 
 def mnli_row(index, sentence1, sentence2, *labels):
@@ -77,7 +62,7 @@ SMALL_GLUE = {
         sts_row("1", "A man plays a flute.", "A man eats.", "0.8"),
     ],
     "STS-B/dev.tsv": [(*STS_COLUMNS, "score"), sts_row("0", "A dog.", "A cat.", "1.25")],
-    "STS-B/test.tsv": [tuple(STS_COLUMNS), sts_row("0", "A girl.", "A boy.")],
+    "STS-B/test.tsv": [STS_COLUMNS, sts_row("0", "A girl.", "A boy.")],
     "QQP/train.tsv": [
         ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
         ("133273", "213221", "213222", "How is life?", "What is life?", "0"),
@@ -105,8 +90,8 @@ SMALL_GLUE = {
         (*MNLI_COLUMNS, *(f"label{number}" for number in range(1, 6)), "gold_label"),
         mnli_row("0", "Your gift.", "Thanks.", *["contradiction"] * 6),
     ],
-    "MNLI/test_matched.tsv": [tuple(MNLI_COLUMNS), mnli_row("0", "Hierbas.", "Herbs.")],
-    "MNLI/test_mismatched.tsv": [tuple(MNLI_COLUMNS), mnli_row("0", "What?", "Which?")],
+    "MNLI/test_matched.tsv": [MNLI_COLUMNS, mnli_row("0", "Hierbas.", "Herbs.")],
+    "MNLI/test_mismatched.tsv": [MNLI_COLUMNS, mnli_row("0", "What?", "Which?")],
     "QNLI/train.tsv": [
         ("index", "question", "sentence", "label"),
         ("0", "When did it open?", "It opened in 1977.", "entailment"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from data_prep.files.program import shell_command
 from pretrain.config.errors import ConfigError
 from pretrain.reports.compare.caveats import notes_on, reasons_against_seconds
-from pretrain.reports.compare.pairs import Interval, Pair
+from pretrain.reports.compare.pairs import Interval, Pair, median_interval, ratio
 from pretrain.reports.compare.runs import (
     PLATEAU_MARGIN,
     Arm,
@@ -109,9 +109,11 @@ class Comparison:
 
         It is None too where an amount is a bound, so that a ratio by seed is not known.
         """
-        if self.is_bound(pair.arm) or self.is_bound(pair.against):
+        pairs = pair.by_seed
+        if not pairs or self.is_bound(pair.arm) or self.is_bound(pair.against):
             return None
-        return pair.paired_ratio(lambda run: crossing(run, self.target, axis))
+        amounts = [[crossing(run, self.target, axis) for run in runs] for runs in pairs]
+        return median_interval([ratio(ours, others) for ours, others in amounts])
 
     def has_comparable_ends(self, pair: Pair) -> bool:
         """Return whether all runs of a pair had equally many tokens, FLOPs or hours."""

@@ -8,7 +8,7 @@ Whitney.
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pretrain.reports.compare.runs import Arm, Run
@@ -83,16 +83,6 @@ class Pair:
             is_significant = mannwhitneyu(*ends, method="exact").pvalue <= 1 - CONFIDENCE
         return "significant" if is_significant else "not significant"
 
-    def paired_ratio(self, value: Callable[[Run], float | None]) -> Interval | None:
-        """Return a value over that of `against` by seed; None: seeds are not paired.
-
-        Args:
-            value: an amount of a run; None ("never") counts as more than any.
-        """
-        if not self.by_seed:
-            return None
-        return median_interval([_ratio(value(run), value(other)) for run, other in self.by_seed])
-
 
 def median_interval(values: Sequence[float]) -> Interval:
     """Return the median and its interval between two of the values, by the sign test.
@@ -123,7 +113,7 @@ def median_interval(values: Sequence[float]) -> Interval:
     )
 
 
-def _ratio(ours: float | None, others: float | None) -> float:
+def ratio(ours: float | None, others: float | None) -> float:
     """Return a ratio of amounts; NaN: not known, because neither was reached or the other is 0.
 
     -Infinity: only the other was not reached. It is below any ratio, and no median averages it.

@@ -4,7 +4,7 @@ import signal
 
 from finetune.results.result import read_result, save_result
 from finetune.sweep import sweep as sweep_module
-from finetune.sweep.sweep import TrialsRunning, TrialSweep, brief
+from finetune.sweep.sweep import TrialsRunning, TrialSweep
 from finetune.sweep.trial import MeasuredStep, Trial, result_of
 from tests.finetune.fine_tuning_case import protocol
 from tests.finetune.sweep.test_sweep import NEW, data, task
@@ -84,8 +84,3 @@ def test_a_trial_whose_worker_is_killed_has_failed_and_its_result_says_why(tmp_p
     result = read_result(tmp_path / trial.folder)
     assert result.status == "failed" and ended == sweep.missing() == [trial]
     assert result.reason.startswith("the worker process ended with SIGKILL, often for lack of")
-
-
-def test_scores_of_several_splits_are_shown_as_their_mean():
-    assert brief({"dev": {"pearson": 0.123, "spearman": 0.456}}) == "pearson 12.3, spearman 45.6"
-    assert brief(SCORES) == "accuracy 55.0"

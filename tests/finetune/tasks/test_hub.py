@@ -5,7 +5,7 @@ import pytest
 
 from finetune.tasks import suite_files
 from finetune.tasks.glue import GLUE
-from finetune.tasks.suite_files import load_from_hub, read_hub, read_task
+from finetune.tasks.suite_files import load_from_hub, read_task
 from finetune.tasks.task import Example, TaskError
 
 
@@ -26,19 +26,27 @@ MNLI = {
 }
 
 
-def loader(**configurations):
-    return lambda dataset, name: {"nyu-mll/glue": configurations}[dataset][name]
+@pytest.fixture
+def library(monkeypatch):
+    """What stands in the place of `datasets`; the Hub can be reached."""
+    found = {"cola": COLA, "mnli": MNLI}
+    library = SimpleNamespace(load_dataset=lambda name, configuration: found[configuration])
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    monkeypatch.setattr(suite_files, "connect_to_hub", lambda: None)
+    return library
 
 
+@pytest.mark.usefixtures("library")
 def test_labels_are_the_hubs_numbers_and_none_in_test():
-    data = read_hub(GLUE, GLUE.tasks["CoLA"], load=loader(cola=COLA))
+    data = read_task(GLUE, GLUE.tasks["CoLA"], "hub")
     assert data.train == [Example(("Birds sing.",), 1, "0"), Example(("Birds sings.",), 0, "1")]
     assert data.development == {"dev": [Example(("A birds.",), 0, "0")]}
     assert data.test == {"test": [Example(("The bird.",), None, "0")]}
 
 
+@pytest.mark.usefixtures("library")
 def test_mnli_has_all_its_sets():
-    data = read_hub(GLUE, GLUE.tasks["MNLI"], load=loader(mnli=MNLI))
+    data = read_task(GLUE, GLUE.tasks["MNLI"], "hub")
     assert data.train == [Example(("He came.", "He went."), 2, "7")]
     assert list(data.development) == ["dev_matched", "dev_mismatched"]
     assert list(data.test) == ["test_matched", "test_mismatched"]
@@ -52,32 +60,17 @@ def test_mnli_has_all_its_sets():
         ({"train": [row(5, 1, text="s")]}, "train has no column 'sentence'"),
     ],
 )
-def test_what_is_not_glue_is_refused(damage, message):
+def test_what_is_not_glue_is_refused(library, damage, message):
+    library.load_dataset = lambda *_: {**COLA, **damage}
     with pytest.raises(TaskError, match=f"nyu-mll/glue, .*{message}"):
-        read_hub(GLUE, GLUE.tasks["CoLA"], load=loader(cola={**COLA, **damage}))
+        read_task(GLUE, GLUE.tasks["CoLA"], "hub")
 
 
-@pytest.fixture
-def fake_library(monkeypatch):
-    """Put a library in the place of `datasets`, and let the Hub be reachable."""
-    library = SimpleNamespace(
-        load_dataset=lambda name, configuration: {"cola": COLA}[configuration]
-    )
-    monkeypatch.setitem(sys.modules, "datasets", library)
-    monkeypatch.setattr(suite_files, "connect_to_hub", lambda: None)
-    return library
-
-
-def test_the_place_hub_goes_through_the_library_and_its_errors_are_one_line(
-    fake_library, monkeypatch
-):
-    cola = GLUE.tasks["CoLA"]
-    assert read_task(GLUE, cola, "hub") == read_hub(GLUE, cola, load=loader(cola=COLA))
-
+def test_an_error_of_the_library_or_the_hub_is_one_line(library, monkeypatch):
     def fails(*_):
         raise OSError("Gateway time-out.")
 
-    monkeypatch.setattr(fake_library, "load_dataset", fails)
+    library.load_dataset = fails
     with pytest.raises(
         TaskError, match="^nyu-mll/glue, cola: cannot be read: Gateway time-out; try"
     ):

@@ -110,15 +110,6 @@ def test_a_target_between_two_evaluations_is_interpolated(losses, target, place)
     assert place_of_loss(enumerate(losses, 1), target) == place
 
 
-def test_the_automatic_target_is_where_the_baseline_ends(baseline, tmp_path):
-    fast = write_run(tmp_path / "fast", "--model.norm", "post", losses=(5.0, 3.0), speed=200.0)
-    comparison = compare(runs(baseline, fast))
-    assert comparison.target == 4.0
-    assert comparison.reached(comparison.arms[1], "step") == 15
-    assert comparison.share(comparison.pairs[0], "step") == pytest.approx(15 / 40)
-    assert comparison.share(comparison.pairs[0], "training_seconds") == pytest.approx(15 / 80)
-
-
 def test_runs_that_differ_in_the_seed_form_one_arm_with_median_and_spread(baseline, tmp_path):
     folders = [
         write_run(

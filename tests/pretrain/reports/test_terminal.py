@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pretrain.reports.table import Table, as_csv
-from pretrain.reports.words import WIDEST, counted, listed, terminal_width
+from pretrain.reports.words import WIDEST, terminal_width
 
 HEADERS = ["arm", *(f"column {n}" for n in range(9)), "differences"]
 ROWS = [
@@ -67,13 +67,3 @@ def test_the_width_is_that_of_the_terminal_within_bounds(monkeypatch):
     for columns, expected in (("80", 80), ("100", 100), ("500", WIDEST)):
         monkeypatch.setitem(os.environ, "COLUMNS", columns)
         assert terminal_width() == expected
-
-
-def test_one_is_singular():
-    assert [counted(n, "run") for n in (0, 1, 2, 1000)] == [
-        "0 runs",
-        "1 run",
-        "2 runs",
-        "1,000 runs",
-    ]
-    assert [listed(list("abc")[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
