@@ -19,8 +19,6 @@ from data_prep.shards.manifest import (
     summary,
 )
 
-BYTES_WITHOUT_BAR = 256 << 20  # about a second's work
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo data verify`."""
@@ -51,7 +49,7 @@ def verify(folder: Path) -> list[str]:
         problems.append(str(error))
     records = [record for split in manifest.splits.values() for record in split.shards]
     total = sum(record.bytes for record in records)
-    with progress_bar("verify", total, "B", shown=total > BYTES_WITHOUT_BAR) as bar:
+    with progress_bar("verify", total, "B") as bar:
         for record in records:
             file = folder / record.file
             try:

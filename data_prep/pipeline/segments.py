@@ -24,7 +24,7 @@ from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import hashes_of
 from data_prep.text.encode import DocumentEncoder, text_pieces
 from data_prep.text.holes import without_holes
-from data_prep.text.sampling import EvenSample, HeldOutBefore
+from data_prep.text.sampling import Before, EvenSample
 
 SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
 SEGMENTS = "segments"  # the folder of their files, in the working folder
@@ -146,7 +146,7 @@ class Segment(NamedTuple):
     files: SegmentFiles
     read: ReadSegment
     weight: float
-    before: HeldOutBefore  # of the kept documents
+    before: Before  # of the kept documents
     documents: int  # that are kept
     cleaning: Counter[str]  # what is dropped
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from data_prep.pipeline.segments import ReadSegment, Segment, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.text.deduplicate import repetitions
-from data_prep.text.sampling import HeldOutBefore, held_out
+from data_prep.text.sampling import Before, held_out
 
 Flags = NDArray[np.bool_]
 
@@ -36,31 +36,27 @@ def select_paragraphs(
     is_paragraph = _repeated("paragraph", counts[1], files, scratch, settings)
     kept: list[Segment] = []
     first_document = first_paragraph = num_words = 0
-    preceding = HeldOutBefore()
+    before_next = Before()
     for place, segment in zip(files, segments, strict=True):
         with np.load(place.path("counts.npz")) as stored:
             words, sizes = stored["words"], stored["paragraphs"]
             continues = stored["continues"]
-        before = num_words + np.cumsum(words, dtype=np.int64) - words
+        num_before = num_words + np.cumsum(words, dtype=np.int64) - words
         documents = slice(first_document, first_document + segment.documents)
         paragraphs = slice(first_paragraph, first_paragraph + segment.paragraphs)
         keep, left, cleaning = _selected(
             is_document[documents],
             is_paragraph[paragraphs],
-            before < (settings.max_words or np.inf),
+            num_before < (settings.max_words or np.inf),
             np.repeat(np.arange(len(sizes)), sizes),
         )
-        held = held_out(settings.valid_fraction, continues[left], preceding)
+        preceding = before_next
+        held, before_next = held_out(settings.valid_fraction, continues[left], preceding)
         np.savez(place.path("keep.npz"), paragraphs=keep, held_out=held)
         weight = weights[segment.source]
         kept.append(Segment(place, segment, weight, preceding, len(held), cleaning))
         first_document, first_paragraph = documents.stop, paragraphs.stop
         num_words += segment.words
-        preceding = HeldOutBefore(
-            preceding.documents + len(held),
-            preceding.held_out + int(held.sum()),
-            bool(held[-1]) if len(held) else preceding.is_last,
-        )
     shutil.rmtree(scratch, ignore_errors=True)
     return kept
 

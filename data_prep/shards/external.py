@@ -5,7 +5,6 @@ bing_bert, academic-budget BERT, the last also without `next_sentence_labels`), 
 inside groups of one or more samples.
 """
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,6 @@ from data_prep.shards.manifest import ShardError
 Ids = NDArray[np.int64]
 
 SAMPLES_PER_READ = 2048
-LONGEST_SAMPLE, MOST_UNPACKED = 1 << 16, 1 << 26  # numbers of a field: what they unpack to is kept
 SUFFIXES = {".hdf5", ".h5", ".hdf"}
 NEEDED = ("input_ids", "masked_lm_positions", "masked_lm_ids")
 
@@ -111,9 +109,6 @@ def _samples(group: Any, sep_id: int) -> Iterator[Samples]:
 
         def read(name: str, part: slice = slice(first, first + SAMPLES_PER_READ)) -> Ids:
             data = group[name]
-            width = math.prod(data.shape if is_single else data.shape[1:])
-            if width > LONGEST_SAMPLE or math.prod(data.chunks or [0]) > MOST_UNPACKED:
-                raise ValueError(f"{name} has too many numbers in a sample, or stored together")
             found: Ids = np.atleast_2d(data[()] if is_single else data[part]).astype(np.int64)
             return found
 

@@ -6,7 +6,7 @@ This file imports no HDF5 and no tokenizer, so every room may use its names and 
 import hashlib
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import (
     BaseModel,
@@ -15,13 +15,12 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from data_prep.files.atomic import save_text
 from data_prep.files.errors import UserError
 from data_prep.files.program import shell_command
-from data_prep.files.quoting import plain, quoted
+from data_prep.files.quoting import plain
 from data_prep.files.whole_file import content_of
 
 MANIFEST_FILE = "manifest.json"
@@ -34,7 +33,6 @@ SplitName = Literal["train", "valid"]
 SpecialToken = Literal["pad", "unk", "cls", "sep", "mask"]
 NEEDED_TOKENS: tuple[SpecialToken, ...] = ("cls", "sep", "mask")
 
-LONGEST_FILE_NAME = 255  # bytes, in all common file systems
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")  # libraries use the code in names of files
 
 
@@ -77,14 +75,6 @@ class ShardRecord(_Record):
     bytes: int = Field(ge=1)
     sha256: str
 
-    @field_validator("file")
-    @classmethod
-    def _stays_in_the_folder(cls, file: str) -> str:
-        leads_away = file in ("", ".", "..") or "/" in file or "\\" in file
-        if leads_away or not file.isprintable() or len(file.encode()) > LONGEST_FILE_NAME:
-            raise ValueError(f"{quoted(file)} is not the name of a file in this folder")
-        return file
-
 
 class SplitRecord(_Record):
     """One split; documents to tokens count the text before it was cut into sequences.
@@ -101,14 +91,6 @@ class SplitRecord(_Record):
     rows_dropped: int = Field(ge=0)
     shards: tuple[ShardRecord, ...] = Field(min_length=1)
 
-    @model_validator(mode="after")
-    def _counts_agree(self) -> Self:
-        """Refuse what contradicts itself: the place of a sequence is computed from the counts."""
-        rows = [record.rows for record in self.shards]
-        if rows != [self.rows_per_shard] * len(rows) or sum(rows) != self.rows:
-            raise ValueError("the sequence counts contradict each other")
-        return self
-
 
 class Manifest(_Record):
     """The content of a shard folder. It holds no time, so that equal input gives equal bytes."""
@@ -124,15 +106,6 @@ class Manifest(_Record):
     licence: str
     cleaning: dict[str, int] = {}  # counts of what reading and cleaning changed or left out
     history: tuple[str, ...] = ()  # what was done to the sequences after they were built
-
-    @field_validator("splits")
-    @classmethod
-    def _can_be_trained_on(
-        cls, splits: dict[SplitName, SplitRecord]
-    ) -> dict[SplitName, SplitRecord]:
-        if "train" not in splits:
-            raise ValueError("names no training sequences")
-        return splits
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -28,7 +28,6 @@ from data_prep.sources.streams import (
     LONGEST_LINE,
     numbered_lines,
     opened_text,
-    refuse_longer,
 )
 
 ROWS_PER_BATCH = 256
@@ -142,24 +141,13 @@ class CsvFiles(FileSource):
         """Yield the text of each row; a row of another length than the first is skipped."""
         number = 0  # of the last line of the row
         with opened_text(file) as (stream, read_bytes):
-            waiting = 0  # bytes of this row
-
-            def lines() -> Iterator[str]:
-                nonlocal waiting
-                for line_number, line in numbered_lines(stream):
-                    waiting += len(line)
-                    refuse_longer(waiting, line_number)
-                    yield line.decode(errors="surrogateescape")
-
-            rows = csv_rows(
-                lines(), [self.column], "\t,;" if ".tsv" in file.name.lower() else ",;\t"
-            )
+            lines = (line.decode(errors="surrogateescape") for _, line in numbered_lines(stream))
+            rows = csv_rows(lines, [self.column], "\t,;" if ".tsv" in file.name.lower() else ",;\t")
             try:
                 number, columns = next(rows, (0, []))
                 check_column(file, self.column, columns)
                 place = columns.index(self.column)
                 for number, row in rows:
-                    waiting = 0
                     if len(row) == len(columns):
                         yield document_of(row[place], file, number, read_bytes())
                     elif row:

@@ -32,40 +32,40 @@ class EvenSample:
         return (end - 1) * self._p // self._q + 1 if self._p else 0
 
 
-class HeldOutBefore(NamedTuple):
-    """What precedes a segment of the documents."""
+class Before(NamedTuple):
+    """What precedes some documents."""
 
     documents: int = 0
     held_out: int = 0  # of these
-    is_last: bool = False  # whether the last of them is
+    is_last: bool = False  # whether the last of them is held out
 
 
 def held_out(
-    share: float, continues: NDArray[np.bool_], before: HeldOutBefore
-) -> NDArray[np.bool_]:
-    """Return which documents are held out [n]: one wherever those before it are too few.
+    share: float, continues: NDArray[np.bool_], before: Before
+) -> tuple[NDArray[np.bool_], Before]:
+    """Return which documents are held out, and what precedes the next ones.
 
-    Where none continues the one before it, these are those that `EvenSample` takes.
+    One is held out where fewer than the share are so far: where none continues another one, those
+    that `EvenSample` takes.
 
     Args:
         share: Of the documents.
         continues: Which ones are parts of the document before them, and stay on its side [n].
         before: What precedes them.
     """
-    sample, flags = EvenSample(share), np.zeros(len(continues), np.bool_)
+    sample, count = EvenSample(share), len(continues)
+    flags = np.zeros(count, np.bool_)
     starts = np.flatnonzero(~continues)
-    ends = np.append(starts[1:], len(continues))
+    ends = np.append(starts, count)[1:]
     flags[: starts[0] if len(starts) else None] = before.is_last
-    wanted = np.cumsum(sample.taken(before.documents, len(continues)))[starts]
+    wanted = np.cumsum(sample.taken(before.documents, count))[starts]
     wanted += sample.num_taken_before(before.documents)
-    number, num_held_out = 0, before.held_out + int(flags.sum())
-    while (number := max(number, int(np.searchsorted(wanted, num_held_out, side="right")))) < len(
-        starts
-    ):
+    number, total = 0, before.held_out + int(flags.sum())
+    while (number := max(number, int(np.searchsorted(wanted, total, side="right")))) < len(starts):
         flags[starts[number] : ends[number]] = True
-        num_held_out += int(ends[number] - starts[number])
+        total += int(ends[number] - starts[number])
         number += 1
-    return flags
+    return flags, Before(before.documents + count, total, bool([before.is_last, *flags[-1:]][-1]))
 
 
 def passes(weights: Sequence[float]) -> list[tuple[int, bool]]:
