@@ -58,14 +58,15 @@ def held_out(
     starts = np.flatnonzero(~continues)
     ends = np.append(starts, count)[1:]
     flags[: starts[0] if len(starts) else None] = before.is_last
-    wanted = np.cumsum(sample.taken(before.documents, count))[starts]
-    wanted += sample.num_taken_before(before.documents)
+    wanted = np.cumsum(sample.taken(before.documents, count), dtype=np.int64)[starts]
+    wanted = wanted + sample.num_taken_before(before.documents)
     number, total = 0, before.held_out + int(flags.sum())
     while (number := max(number, int(np.searchsorted(wanted, total, side="right")))) < len(starts):
         flags[starts[number] : ends[number]] = True
         total += int(ends[number] - starts[number])
         number += 1
-    return flags, Before(before.documents + count, total, bool([before.is_last, *flags[-1:]][-1]))
+    is_last = bool(flags[-1]) if count else before.is_last
+    return flags, Before(before.documents + count, total, is_last)
 
 
 def passes(weights: Sequence[float]) -> list[tuple[int, bool]]:
