@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from finetune.report.score_table import DIVERGED, RateScores, ScoreTable
@@ -87,13 +86,27 @@ def _panels(
 def _draw(
     panels: Iterable[tuple[str, str, Lines]], xlabel: str, names: Sequence[str], place: Path
 ) -> list[Picture]:
-    """Draw the panels in which a model has two points or more."""
+    """Draw the panels in which a model has two points or more: medians, and bands of the range."""
     pictures = []
     for title, ylabel, lines in panels:
         if max(map(len, lines), default=0) < 2:
             continue
         figure, axes = line_panel(title, xlabel, ylabel, names)
-        draw_lines(axes, lines)
+        for number, points in enumerate(lines):
+            style = line_style(number)
+            medians = [math.nan if p.median in (None, DIVERGED) else p.median or 0 for p in points]
+            axes.plot(
+                [point.x for point in points],
+                [100 * median for median in medians],
+                **{"markersize": 4.5, "linewidth": 1.6, **style},
+            )
+            banded = [point for point in points if point.scores]
+            axes.fill_between(
+                [point.x for point in banded],
+                [100 * min(point.scores) for point in banded],
+                [100 * max(point.scores) for point in banded],
+                **{"color": style["color"], "alpha": 0.15, "linewidth": 0},
+            )
         if xlabel == "learning rate":  # ticks at the rates of the trials, not at powers of ten
             rates = sorted({point.x for points in lines for point in points})
             shown = rates[:: math.ceil(len(rates) / MOST_TICKS)]
@@ -103,22 +116,3 @@ def _draw(
         file = Path(str(place) + re.sub(r"[^\w.-]+", "-", title))
         pictures.append(save_picture(figure, f"{title} over the {xlabel}", file))
     return pictures
-
-
-def draw_lines(axes: Axes, lines: Lines) -> None:
-    """Draw medians as a line, x 100, and the range as a band."""
-    for number, points in enumerate(lines):
-        style = line_style(number)
-        medians = [math.nan if p.median in (None, DIVERGED) else p.median or 0 for p in points]
-        axes.plot(
-            [point.x for point in points],
-            [100 * median for median in medians],
-            **{"markersize": 4.5, "linewidth": 1.6, **style},
-        )
-        banded = [point for point in points if point.scores]
-        axes.fill_between(
-            [point.x for point in banded],
-            [100 * min(point.scores) for point in banded],
-            [100 * max(point.scores) for point in banded],
-            **{"color": style["color"], "alpha": 0.15, "linewidth": 0},
-        )

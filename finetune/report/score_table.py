@@ -223,13 +223,19 @@ def score_table(
         {trial.row for trial in results.trials},
         key=lambda row: (row.pretrained, places[row[:2]], row.step or 0),
     )
-    shown = _shown(every_row, step)
+    shown, columns = _shown(every_row, step), list[Column]()
+    for task in tasks:
+        scored = [trial.result.scores for trial in results.trials if trial.result.task == task]
+        splits = {split for one in [*scored, results.majority.get(task, {})] for split in one}
+        known = known_tasks().get(task)
+        development = sorted(splits) or (known.development if known else ("dev",))
+        columns += [Column(task, split) for split in development]
     if any(task in results.majority for task in tasks):
         shown.insert(0, MAJORITY)
     return ScoreTable(
         protocol=results.trials[0].result.protocol,
         rule=rule,
-        columns=[Column(task, split) for task in tasks for split in _splits(results, task)],
+        columns=columns,
         rows=shown,
         every_row=every_row,
         rates=_rates(results, every_row, tasks, rule),
@@ -251,14 +257,6 @@ def _in_order(tasks: Iterable[str]) -> list[str]:
     """Return each task once: those of suites in their order, then the user's own."""
     found, known = dict.fromkeys(tasks), known_tasks()
     return [task for task in known if task in found] + [task for task in found if task not in known]
-
-
-def _splits(results: SweepResults, task: str) -> list[str]:
-    """Return the development sets of a task that have scores."""
-    scored = [trial.result.scores for trial in results.trials if trial.result.task == task]
-    found = {split for scores in [*scored, results.majority.get(task, {})] for split in scores}
-    known = known_tasks().get(task)
-    return sorted(found) or list(known.development if known else ("dev",))
 
 
 def _rates(

@@ -1,8 +1,7 @@
-"""Counts, amounts and lists in sentences, and sentences within the width of a terminal."""
+"""Counts and amounts in sentences, and sentences within the width of a terminal."""
 
 import shutil
 import textwrap
-from collections.abc import Sequence
 
 WIDTH = 80  # where the output is no terminal
 WIDEST = 120  # longer lines are hard to read
@@ -11,11 +10,6 @@ WIDEST = 120  # longer lines are hard to read
 def counted(number: int, noun: str) -> str:
     """Return "1 seed" or "3 seeds"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def amount(value: float | None, axis: str) -> str:

@@ -26,7 +26,6 @@ from pretrain.reports.html import (
 )
 from pretrain.reports.report import Picture
 from pretrain.reports.report_folder import ReportFolder
-from pretrain.reports.words import listed
 
 METHOD = f"""The held-out loss is the cross-entropy of the predicted tokens in nats, of the same
 sequences with the same masks for every run, at full depth and without dropout. Time is that of
@@ -76,8 +75,8 @@ def _trained_on(comparison: Comparison) -> str:
     devices = dict.fromkeys(launch["device"] for launch in launches)
     commits = dict.fromkeys(launch["commit"] for launch in launches)
     return (
-        f"Trained on {listed([*corpora])}, on {listed([*devices])}, with the code of commit "
-        f"{listed([*commits])}."
+        f"Trained on {', '.join(corpora)}, on {', '.join(devices)}, with the code of commit "
+        f"{', '.join(commits)}."
     )
 
 

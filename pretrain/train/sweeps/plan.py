@@ -15,7 +15,6 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import read_settings
 from pretrain.config.run_files import RUN_FILE, has_ended, last_launch
 from pretrain.config.settings import OF_TEXT, RunSettings, flat
-from pretrain.reports.words import listed
 from pretrain.train.launching.given_words import laid_under, setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
 from pretrain.train.sweeps.pool import unit_folder
@@ -195,7 +194,7 @@ def _refuse_incomparable_losses(arms: Sequence[SweepArm]) -> None:
         differing = [n for n in own if n.startswith(names) and own[n] != first[n]]
         if differing:
             raise ConfigError(
-                f"{arms[0].name} and {arm.name} differ in {listed(differing)}, so their held-out "
-                "losses cannot be compared; give all arms the same, or a sweep of their own with "
-                "the same --budget, and compare the scores of fine-tuning"
+                f"{arms[0].name} and {arm.name} differ in {', '.join(differing)}, so their "
+                "held-out losses cannot be compared; give all arms the same, or a sweep of their "
+                "own with the same --budget, and compare the scores of fine-tuning"
             )

@@ -57,14 +57,6 @@ def test_the_length_is_said_first_then_each_end_and_a_remark_once(tmp_path, monk
     assert "fine-tuning: 100%" in errors and "160/160" in errors
 
 
-def test_few_trials_that_are_left_take_as_long_as_on_few_workers(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sweep_module, "Worker", Worker)
-    trials = [Trial(NEW, task("RTE"), 1e-4, seed) for seed in range(8)]
-    sweep = TrialSweep(tmp_path, protocol(), trials, {"RTE": data("RTE")}, False)
-    TrialsRunning(sweep, trials[:1], lambda trial: None).run(8)
-    assert capsys.readouterr().out.startswith("training takes about 10.0 s,")
-
-
 class KilledWorker(Worker):
     """Ends in a trial as where the system ends it for lack of memory."""
 

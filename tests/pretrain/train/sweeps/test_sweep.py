@@ -57,7 +57,7 @@ def test_data_are_prepared_once_before_the_first_run(here):
     [
         ("data.masking = 'words'", "data.masking"),
         ("model.vocabulary_size = 512", "model.vocabulary_size"),
-        ("data.corpus = ['other.txt']\nevaluation.rows = 8", "data.corpus and evaluation.rows"),
+        ("data.corpus = ['other.txt']\nevaluation.rows = 8", "data.corpus, evaluation.rows"),
     ],
 )
 def test_arms_that_cannot_be_compared_are_refused_before_they_are_trained(here, line, names):
@@ -122,15 +122,6 @@ def test_a_run_of_other_settings_is_not_taken_for_one_of_the_sweep(tmp_path):
             continue
         with pytest.raises(ConfigError, match=f"bert_a-seed0 with other settings: {refused} .was"):
             run.refuse_other_settings()
-
-
-def test_a_dry_run_has_the_gpus_of_a_run(here, run):
-    here.gpus(4)
-    run("bert_a", "bert_r", "--name", "x", "--dry-run")
-    parts = ["localhost:0,1", "localhost:0,1"]
-    assert [call.split()[2] for call in here.calls("deepspeed ", " --dry-run")] == parts
-    with pytest.raises(ConfigError, match="--gpus 5: there are 4"):
-        run("bert_a", "--name", "y", "--gpus", "5", "--dry-run")
 
 
 def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, capsys, monkeypatch):
@@ -207,7 +198,7 @@ def test_a_signal_while_the_speed_is_measured_stops_the_sweep(stubs, shards):
         ("--seeds 1 2 --seed 3", "--seed 3 and a list of seeds: give one"),
         ("--seeds 1,2", "invalid int value: .1,2."),
         ("--seeds -1", "seeds -1: give"),
-        ("bert_a absent.toml", "there is no file 'absent.toml'"),
+        ("bert_a absent.toml", "there is no file or run folder 'absent.toml'"),
         ("--gpus 2", "--gpus 2: there are 0"),
     ],
 )
