@@ -81,7 +81,9 @@ def main(arguments: argparse.Namespace) -> None:
     """Train, or describe the run if --dry-run is given.
 
     Raises:
-        SystemExit: a dry run found that the run cannot start.
+        SystemExit: a dry run found that the run cannot start, other processes have trained, or the
+            shards could not be built.
+        ConfigError: the run cannot start, or these processes ended without a result.
     """
     _refuse_wrong_uses(arguments)
     plan = plan_launch(arguments.gpus, arguments.hostfile)
@@ -94,7 +96,11 @@ def main(arguments: argparse.Namespace) -> None:
         request.check_folder()
         request.check_settings()
         if not request.is_finished:
-            _prepare_and_launch(request, arguments, plan)
+            words = setting_words(arguments)
+            prepare_data(request.settings, words, ranks=plan.ranks_here)
+            if not plan.is_one_process:
+                plan.train(given_words(arguments, without=OPTIONS), request.folder)
+                sys.exit()
         plan.apply()
     with Interruption(prints=is_first_process()) as interruption:
         # Imported late: torch and DeepSpeed take seconds.
@@ -136,21 +142,6 @@ def _is_startable(arguments: argparse.Namespace, plan: LaunchPlan) -> bool:
     from pretrain.train.dry_run import measured_dry_run
 
     return measured_dry_run(announced, arguments.measure)
-
-
-def _prepare_and_launch(
-    request: RunRequest, arguments: argparse.Namespace, plan: LaunchPlan
-) -> None:
-    """Build shards that are missing; end with the ranks of a launcher where several train.
-
-    Raises:
-        SystemExit: other processes have trained, or the shards could not be built.
-        ConfigError: they ended without a result.
-    """
-    prepare_data(request.settings, setting_words(arguments), ranks=plan.ranks_here)
-    if not plan.is_one_process:
-        plan.train(given_words(arguments, without=OPTIONS), request.folder)
-        sys.exit()
 
 
 def _announce(arguments: argparse.Namespace) -> RunRequest:

@@ -28,15 +28,16 @@ TOLERANCES = {
 
 
 @functools.cache
-def reference(cell):
+def reference(cell, device):
     """Train with nothing but PyTorch, in fp32, whatever the precision of the cell."""
-    return case.reference(settings_of(cell), places=cell.places, ranks=cell.ranks)
+    how = {"places": cell.places, "ranks": cell.ranks, "device": device}
+    return case.reference(settings_of(cell), **how)
 
 
-def complaint_of(cell, found):
+def complaint_of(cell, found, device):
     """Return what is wrong with what a cell has done, or an empty string."""
     # Of the cell only what changes the result counts, so that a loop serves many cells.
-    plain = reference(cell._replace(stage=0, recomputes=False))
+    plain = reference(cell._replace(stage=0, recomputes=False), device)
     apart = way = 0.0
     for name, start in case.build_model(settings_of(cell)).named_parameters():
         end = plain.weights[name]
@@ -62,7 +63,7 @@ def main(output):
         found = case.whole_and_resumed(settings_of(cell), ranks, ds_config_of(cell), folder)
         if ranks.is_first:
             with Path(output).open("a") as stream:
-                stream.write(json.dumps([cell, complaint_of(cell, found)]) + "\n")
+                stream.write(json.dumps([cell, complaint_of(cell, found, ranks.device)]) + "\n")
     stop_ranks()
 
 

@@ -71,13 +71,14 @@ def micro_batches_of(settings, step, places, ranks):
         yield micro_batch(step, place), scales
 
 
-def reference(settings, model=None, update=None, *, places=PLACES, ranks=1):
+def reference(settings, model=None, update=None, *, places=PLACES, ranks=1, device="cpu"):
     """Train with nothing but PyTorch; arguments and result as of `plain_loop`."""
 
     def micro_batches(step):
-        return micro_batches_of(settings, step, range(places), ranks)
+        for batch, scales in micro_batches_of(settings, step, range(places), ranks):
+            yield [tensor.to(device) for tensor in batch], scales
 
-    model = build_model(settings) if model is None else model
+    model = build_model(settings).to(device) if model is None else model
     return plain_loop(model, settings, micro_batches, places=places, update=update)
 
 
