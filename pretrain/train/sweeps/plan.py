@@ -77,7 +77,7 @@ class SweepRun:
         """
         settings = self.arm.settings.model_copy(update={"seed": self.seed})
         _, _, changes = compared(self.folder, settings, "restart")
-        refuse_changes(self.folder, changes, elastic=True, longer=None)
+        refuse_changes(self.folder, changes, elastic=True, longer=False)
 
 
 class Sweep:
