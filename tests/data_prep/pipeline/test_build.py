@@ -155,7 +155,9 @@ def test_a_long_document_is_held_out_whole_or_not_at_all(tmp_path, monkeypatch, 
     assert {each.split()[0] for each in held_out} == {"oft"}, "more than a tenth, but whole"
     assert {each.split()[0] for each in trained} == set(names[1:])
     share = splits["valid"].tokens / (splits["valid"].tokens + splits["train"].tokens)
-    assert f"  valid ({share:.2%}): {len(held_out)} documents" in capsys.readouterr().err
+    assert (
+        f"  valid ({share:.2%} of the tokens): {len(held_out)} documents" in capsys.readouterr().err
+    )
 
 
 def test_sentences_of_wikipedia_with_holes_do_not_reach_the_shards(tmp_path):
