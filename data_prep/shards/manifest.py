@@ -164,8 +164,8 @@ def summary(manifest: Manifest) -> str:
         known = "".join(f"{number:,} {unit}, " for unit, number in counted.items() if number)
         files = f"{len(split.shards)} file{'s' if len(split.shards) > 1 else ''}"
         lines.append(
-            f"  {name} ({split.tokens / max(1, total):.2%} of the tokens): {split.documents:,} documents, {known}"
-            f"{split.tokens:,} tokens, "
+            f"  {name} ({split.tokens / max(1, total):.2%} of the tokens): "
+            f"{split.documents:,} documents, {known}{split.tokens:,} tokens, "
             f"{split.rows:,} sequences of {manifest.sequence_length} in {files} "
             f"({split.rows_dropped} dropped)"
         )
