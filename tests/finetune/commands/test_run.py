@@ -178,8 +178,6 @@ def test_trials_at_the_places_of_earlier_versions_are_read_and_not_repeated(
     [
         ("--tasks rte", NO_TASK),
         ("--tasks rtee --glue x", "no task 'rtee'.*RTE"),
-        ("--tasks rte --glue x --text y", NO_TASK),
-        ("", NO_TASK),
         ("--train x.tsv --glue y", NO_TASK),
         ("--train x.tsv --text a b c", "texts"),
         ("--train x.tsv --metric acc", "metric='acc': input should be 'accuracy'"),

@@ -16,10 +16,7 @@ from finetune.commands import predict as command
 from finetune.models import kept_model
 from finetune.models.kept_model import Predictor, read_model
 from pretrain.config.errors import ConfigError
-from tests.finetune.models.kept_case import (
-    development_texts,
-    outputs_in_training,
-)
+from tests.finetune.models.kept_case import development_texts, outputs_in_training
 
 CPU = torch.device("cpu")
 ROWS = ["a list of words", 'a "quoted", comma', "two\nlines", "a list\tof the names", "é", "", ""]
