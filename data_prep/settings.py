@@ -54,7 +54,10 @@ class TextSettings(BaseModel):
         description="drop exact duplicates: of documents, or of documents and paragraphs",
     )
     sentences: SentenceSplitter = Field("sentencex", description="sentence splitter")
-    language: str = Field("en", description="language code, for sentence splitting and Moses")
+    language: str | None = Field(
+        None,
+        description="language code, for sentences, Moses and model cards; default: English rules",
+    )
     moses: bool = Field(
         False, description="normalise punctuation and split words with Moses, before the tokenizer"
     )
@@ -63,8 +66,11 @@ class TextSettings(BaseModel):
         description="train one (wordpiece, bpe or byte-bpe), or load one: a tokenizer.json, a "
         "vocab.txt, a folder with one, or a name on the Hugging Face Hub",
     )
-    lowercase: bool = Field(
-        True, description="lowercase and strip accents, when training a tokenizer"
+    lowercase: bool = Field(True, description="lowercase, when training a tokenizer")
+    strip_accents: bool | None = Field(
+        None,
+        description="strip accents of Latin, Greek and Cyrillic letters, when training a "
+        "tokenizer; default: where it lowercases and at most 1 % of the words have any",
     )
     sequence_length: int = Field(
         512,

@@ -15,7 +15,7 @@ from data_prep.commands.options import add_options, at_least_1
 from data_prep.masking import IGNORED, Masking, mask_sequences
 from data_prep.shards.format import ShardSet, open_shards
 from data_prep.shards.manifest import SplitName, summary
-from data_prep.tokenizer.describe import described_tokenizer, holes_of
+from data_prep.tokenizer.describe import holes_of, read_tokenizer
 
 WIDTH = 96
 
@@ -52,7 +52,7 @@ def shown_sequences(shards: ShardSet, name: SplitName, *, count: int) -> Iterato
         TokenizerError: The tokenizer is damaged.
     """
     manifest, split = shards.manifest, shards.split(name)
-    tokenizer = described_tokenizer(shards.tokenizer_path, manifest.tokenizer)
+    tokenizer = read_tokenizer(shards.tokenizer_path)
     numbers = np.unique(np.linspace(0, split.num_sequences - 1, count).astype(int))
     original = split.read(numbers)
     masked = mask_sequences(

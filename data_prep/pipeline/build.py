@@ -10,9 +10,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from data_prep.files.extras import require
@@ -40,6 +42,7 @@ from data_prep.settings import STOPPING_SETTINGS, BuildSettings
 from data_prep.shards.folders import CONTENT, finish, workplace_of
 from data_prep.shards.format import SequenceFormat, id_type
 from data_prep.shards.manifest import (
+    MANIFEST_FILE,
     TOKENIZER_FILE,
     Manifest,
     ShardError,
@@ -55,15 +58,21 @@ from data_prep.sources.spec import open_sources
 from data_prep.text.encode import DocumentEncoder
 from data_prep.text.sampling import passes
 from data_prep.text.sentences import check_language
+from data_prep.text.text_encoder import TextEncoder
+from data_prep.tokenizer.cleaning import add_cleaning
 from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import (
+    MOST_ACCENTED,
+    SMALLEST_OF_BYTES,
     TokenizerKind,
-    check_vocabulary_size,
+    accents_of,
     train_tokenizer,
 )
 
 SAMPLE_CHARACTERS = 100_000_000  # to train a tokenizer on, approximately
+WORTH_A_WARNING = 0.01  # shares of [UNK], and of words that stripping accents makes equal
+MOST_UNUSED = 0.1  # share of entries; 4 % of 8,192 learned from English are parts of other ones
 IDENTITY_FILE = "identity.json"
 WORTH_KEEPING = 64  # segments, half a gigabyte; less is read again in a minute
 # Tokenizers that fit have less than 1 % [UNK]. On a text of [UNK] alone the loss is 0.
@@ -101,9 +110,12 @@ def build(
     """
     start = time.monotonic()
     # At once, what would fail only when all of the text has been read.
-    check_language(settings.language, splitter=settings.sentences)
-    if kind := _trained_kind(settings):
-        check_vocabulary_size(settings.vocabulary_size, kind=kind)
+    check_language(settings.language or "en", splitter=settings.sentences)
+    if settings.tokenizer == "byte-bpe" and settings.vocabulary_size < SMALLEST_OF_BYTES:
+        raise TokenizerError(
+            f"vocabulary_size={settings.vocabulary_size} is too small for byte-bpe: special tokens "
+            f"and bytes alone are {SMALLEST_OF_BYTES}; raise it"
+        )
     sources = open_sources(settings.corpus, settings.damaged_files)
     with workplace_of(folder) as workplace:
         _check_identity(settings, sources, workplace)
@@ -249,7 +261,11 @@ class _Build:
         if _trained_kind(self.settings) is not None:
             return None
         place = self.settings.tokenizer
-        return self._save_tokenizer(load_tokenizer(place), "loaded", special_names_beside(place))
+        tokenizer, folders = load_tokenizer(place), (Path(place), Path(place).parent)
+        # That of other shards or a run stays what it is: both are measured with it.
+        if not any((folder / MANIFEST_FILE).is_file() for folder in folders):
+            add_cleaning(tokenizer)
+        return self._save_tokenizer(tokenizer, "loaded", special_names_beside(place))
 
     def train_tokenizer(self, segments: list[Segment]) -> TokenizerRecord:
         """Train the tokenizer on a sample of the text."""
@@ -264,16 +280,34 @@ class _Build:
                 files.append(file)
                 bar.update()
         size = sum(file.stat().st_size for file in files)
-        num_passes = 1 if kind == "byte-bpe" else 2
-        with progress_bar("tokenizer", num_passes * size, "B") as bar:
+        with progress_bar("tokenizer", 2 * size, "B") as bar:
+            words = Counter(chain.from_iterable(map(str.split, _lines(files, bar))))
             tokenizer = train_tokenizer(
-                _Lines(files, bar),
+                _lines(files, bar),
+                words,
                 kind=kind,
                 vocabulary_size=settings.vocabulary_size,
                 lowercase=settings.lowercase,
+                strip_accents=self.strips_accents(words),
                 moses=settings.moses,
             )
         return self._save_tokenizer(tokenizer, kind, {})
+
+    def strips_accents(self, words: Counter[str]) -> bool:
+        """Return whether accents are stripped, and say what this does to the words of the text."""
+        strips, lowercase = self.settings.strip_accents, self.settings.lowercase
+        accented, merged = accents_of(words, lowercase=lowercase)
+        if strips is None:
+            strips = lowercase and accented <= MOST_ACCENTED
+        level = "warning" if strips and merged > WORTH_A_WARNING else "note"
+        if accented and (lowercase or strips):
+            print(
+                f"{level}: {accented:.2%} of the words have accents, which are "
+                f"{'stripped' if strips else 'kept'} (--data.strip_accents); {merged:.2%} of the "
+                "frequent words differ in them alone",
+                file=sys.stderr,
+            )
+        return strips
 
     def encode(self, segments: list[Segment], tokenizer: TokenizerRecord) -> list[EncodedSegment]:
         """Turn the text of every segment into token ids."""
@@ -282,7 +316,7 @@ class _Build:
             self.content / TOKENIZER_FILE,
             tokenizer,
             splitter=settings.sentences,
-            language=settings.language,
+            language=settings.language or "en",
         )
         tasks = (EncodeTask(segment, settings, encoder, tokenizer) for segment in segments)
         encoded: list[EncodedSegment] = []
@@ -302,7 +336,24 @@ class _Build:
                         "tokenizer made for its language and script, or train one, with a larger "
                         "vocabulary or as byte-bpe, which knows every text"
                     )
+        self.report(segments, num_unknown / max(1, num_tokens), tokenizer)
         return encoded
+
+    def report(self, segments: list[Segment], unknown: float, tokenizer: TokenizerRecord) -> None:
+        """Print which share of the tokens is [UNK], and which share of the entries never occurs."""
+        size, used = tokenizer.vocabulary_size, np.zeros(tokenizer.vocabulary_size, np.bool_)
+        for segment in segments:
+            used[np.fromfile(segment.files.path("train.ids"), id_type(size))] = True
+        used[[*tokenizer.special_tokens.values()]] = True
+        asked = self.settings.vocabulary_size if _trained_kind(self.settings) else 0
+        unused = 1 - used.sum() / max(size, asked)
+        is_bad = unknown > WORTH_A_WARNING or unused > MOST_UNUSED
+        print(
+            f"{'warning' if is_bad else 'note'}: {unknown:.2%} of the tokens are [UNK] (less in a "
+            f"larger vocabulary, none with byte-bpe), {unused:.1%} of {max(size, asked):,} entries "
+            "never occur",
+            file=sys.stderr,
+        )
 
     def write_shards(
         self, segments: list[Segment], encoded: list[EncodedSegment], tokenizer: TokenizerRecord
@@ -326,8 +377,9 @@ class _Build:
         """Write the tokenizer, and its record into the working folder."""
         file = self.content / TOKENIZER_FILE
         tokenizer.save(str(file))
-        moses = self.settings.language if self.settings.moses else None
+        moses = (self.settings.language or "en") if self.settings.moses else None
         record = record_of(tokenizer, file, kind=kind, moses=moses, names=names)
+        TextEncoder(tokenizer, record).compare()
         _Tokenizer(record=record).save(self.workplace / TOKENIZER_FILE, file)
         return record
 
@@ -337,17 +389,12 @@ def _trained_kind(settings: BuildSettings) -> TokenizerKind | None:
     return next((kind for kind in get_args(TokenizerKind) if kind == settings.tokenizer), None)
 
 
-class _Lines:
-    """The lines of files, without their ends; iterating over them advances a bar."""
-
-    def __init__(self, files: list[Path], bar: Any) -> None:
-        self.files, self.bar = files, bar
-
-    def __iter__(self) -> Iterator[str]:
-        for file in self.files:
-            with file.open(encoding="utf-8", newline="\n") as stream:
-                yield from (line.rstrip("\n") for line in stream)
-            self.bar.update(file.stat().st_size)
+def _lines(files: list[Path], bar: Any) -> Iterator[str]:
+    """Yield the lines of files, without their ends, and advance a bar."""
+    for file in files:
+        with file.open(encoding="utf-8", newline="\n") as stream:
+            yield from (line.rstrip("\n") for line in stream)
+        bar.update(file.stat().st_size)
 
 
 def _token_files(

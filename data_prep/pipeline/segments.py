@@ -20,11 +20,11 @@ from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import TokenizerRecord, sha256_of
 from data_prep.shards.packing import TokenWriter
 from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped, Source
-from data_prep.text.cleaning import clean
 from data_prep.text.deduplicate import hashes_of
 from data_prep.text.encode import DocumentEncoder, text_pieces
 from data_prep.text.holes import without_holes
 from data_prep.text.sampling import Before, EvenSample
+from data_prep.tokenizer.cleaning import clean
 
 SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
 SEGMENTS = "segments"  # the folder of their files, in the working folder
@@ -250,8 +250,8 @@ class SampleTask(NamedTuple):
                 pieces, _ = text_pieces(
                     documents[place],
                     splitter=settings.sentences,
-                    language=settings.language,
-                    moses=settings.language if settings.moses else None,
+                    language=settings.language or "en",
+                    moses=settings.language or "en" if settings.moses else None,
                 )
                 sample += pieces
         text = "".join(f"{piece}\n" for piece in sample)

@@ -5,6 +5,7 @@ Pre-training imports this module, so it needs no library but tokenizers.
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -40,7 +41,7 @@ class TokenizerError(UserError):
 
 def record_of(
     tokenizer: Tokenizer,
-    file: Path,
+    file: Path | None,
     *,
     kind: Literal["wordpiece", "bpe", "byte-bpe", "loaded"],
     moses: str | None = None,
@@ -50,7 +51,7 @@ def record_of(
 
     Args:
         tokenizer: The tokenizer.
-        file: The tokenizer.json it was saved to.
+        file: The tokenizer.json it was saved to, if it was.
         kind: How it was trained, or "loaded".
         moses: Language of the Moses steps before it, if there are any.
         names: Names of special tokens that differ from the well-known ones.
@@ -60,7 +61,7 @@ def record_of(
     """
     return TokenizerRecord(
         kind=kind,
-        sha256=sha256_of(file),
+        sha256=sha256_of(file) if file else "",
         vocabulary_size=vocabulary_size(tokenizer),
         special_tokens=special_tokens_of(tokenizer, names or {}),
         joint=joint_of(tokenizer),
@@ -83,6 +84,7 @@ def read_tokenizer(file: Path) -> Tokenizer:
         raise TokenizerError(f"{file}: not a tokenizer.json ({plain(str(error))})") from error
     if (size := vocabulary_size(tokenizer)) > LARGEST_ID:
         raise TokenizerError(f"{file}: has ids up to {size - 1:,}, more than {LARGEST_ID:,}")
+    tokenizer = _fixed(tokenizer, file)
     unknown = getattr(tokenizer.model, "unk_token", None)  # not of Unigram
     if unknown and tokenizer.model.token_to_id(unknown) is None:
         raise TokenizerError(f"{file}: unk_token is {quoted(unknown)}, which has no id; add it")
@@ -95,35 +97,23 @@ def holes_of(tokenizer: Tokenizer) -> NDArray[np.integer]:
     return np.setdiff1d(np.arange(vocabulary_size(tokenizer)), entries)
 
 
-def described_tokenizer(file: Path, record: TokenizerRecord) -> Tokenizer:
-    """Read the tokenizer.json beside a manifest and check it against the manifest's record.
-
-    Raises:
-        TokenizerError: It is not a tokenizer, or has other entries.
-    """
-    tokenizer = read_tokenizer(file)
-    check_described(tokenizer, record, file)
-    return tokenizer
-
-
-def check_described(tokenizer: Tokenizer, record: TokenizerRecord, file: Path) -> None:
-    """Check a tokenizer against its record.
-
-    Raises:
-        TokenizerError: It has other entries.
-    """
-    size = vocabulary_size(tokenizer)
-    if size != record.vocabulary_size:
-        raise TokenizerError(
-            f"{file}: has {size:,} entries, but its record says {record.vocabulary_size:,}; "
-            "restore the tokenizer that belongs here"
-        )
-    for role, number in record.special_tokens.items():
-        if tokenizer.id_to_token(number) is None:
-            raise TokenizerError(
-                f"{file}: has no entry {number}, which is recorded as its {role} token; "
-                "restore the tokenizer that belongs here"
-            )
+def _fixed(tokenizer: Tokenizer, file: Path) -> Tokenizer:
+    """Return a tokenizer without what would give one text several encodings."""
+    content, is_entry = json.loads(tokenizer.to_str()), tokenizer.model.token_to_id
+    before = json.dumps(content)
+    if dropout := content["model"].get("dropout"):
+        print(f"note: {file}: dropout={dropout} of BPE is switched off", file=sys.stderr)
+        content["model"]["dropout"] = None
+    for token in content["added_tokens"]:
+        # Spaces are single before text is encoded, but not in transformers: others must not occur.
+        if token["content"].isspace() and is_entry(token["content"]) is None:
+            token |= {"content": f"<white space {token['id']}>", "normalized": False}
+    step = content["pre_tokenizer"] or {}
+    for part in (step, *step.get("pretokenizers", [])):
+        if part.get("prepend_scheme") == "first":  # a part after a mask is a first one here
+            part["prepend_scheme"] = "always"
+    after = json.dumps(content)
+    return tokenizer if after == before else Tokenizer.from_str(after)
 
 
 def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[SpecialToken, int]:

@@ -2,12 +2,10 @@
 
 fastBPE marks a piece that does not end its word ("th@@", "the"), the tokenizers library one that
 does ("th", "the</w>"). Pieces that the codes can produce and the dictionary does not hold are
-unknown to the model. Merging needs ids for them nevertheless: they follow the last id of the model,
-and `FairseqTokenizer.num_unknown_pieces` is their number.
+unknown to the model. Merging needs ids for them nevertheless: they follow the last id of the model.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
@@ -21,15 +19,10 @@ FIRST, ADDED = (BOS, PAD, EOS, UNK), ("<file>", "<email>", "<url>")
 CONTINUES, ENDS = "@@", "</w>"
 
 
-class FairseqTokenizer(NamedTuple):
-    """A tokenizer whose ids are those of a fairseq model."""
+def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> tuple[Tokenizer, int]:
+    """Return a tokenizer with the ids of the model, and the number of its unknown pieces.
 
-    tokenizer: Tokenizer
-    num_unknown_pieces: int  # ids after those of the model, to which they are <unk>
-
-
-def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> FairseqTokenizer:
-    """Build the tokenizer; it lowercases, as the TUPE authors do, and expects words at spaces.
+    It lowercases, as the TUPE authors do, and expects words at spaces.
 
     Args:
         dictionary: dict.txt, an entry and its count on each line.
@@ -60,7 +53,7 @@ def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> Fairse
         pair=f"{BOS} $A {EOS} $B {EOS}",
         special_tokens=[(name, pieces[name]) for name in (BOS, EOS)],
     )
-    return FairseqTokenizer(tokenizer, unknown)
+    return tokenizer, unknown
 
 
 def _symbols(dictionary: Path, num_rows: int) -> list[str]:

@@ -12,7 +12,10 @@ from data_prep.shards.manifest import TOKENIZER_FILE, SpecialToken
 from data_prep.tokenizer.describe import CLS, UNK, SpecialNames, TokenizerError, read_tokenizer
 from data_prep.tokenizer.train import bert_tokenizer
 
-VOCABULARY_FILE = "vocab.txt"
+VOCABULARY_FILE, CONFIGURATION = "vocab.txt", "tokenizer_config.json"
+# Classes of transformers whose vocab.txt is read, and those that cut words by another program.
+BERTS = ("BertTokenizer", "ElectraTokenizer", "DistilBertTokenizer")
+CUTTING = ("BertJapaneseTokenizer", "RoFormerTokenizer")
 FILE_SUFFIXES = (".json", ".txt")  # names on the Hub hold dots too: "BAAI/bge-base-en-v1.5"
 CHOICES = (
     "give a tokenizer.json, a vocab.txt, a folder that holds one, or a name on the Hugging Face "
@@ -35,6 +38,7 @@ def load_tokenizer(place: str) -> Tokenizer:
         files = [path / name for name in (TOKENIZER_FILE, VOCABULARY_FILE)]
         file = next(filter(Path.is_file, files), path)
     if file.is_file():
+        _refuse_other_classes(file, _json_in(file.with_name(CONFIGURATION)))
         tokenizer = _from_vocabulary(file) if file.suffix == ".txt" else read_tokenizer(file)
     elif path.is_dir() or path.suffix in FILE_SUFFIXES or place.startswith((".", "/")):
         raise TokenizerError(f"{place}: no tokenizer there; {CHOICES}")
@@ -51,7 +55,7 @@ def special_names_beside(place: str) -> SpecialNames:
         return {}
     folder = Path(place) if Path(place).is_dir() else Path(place).parent
     names: SpecialNames = {}
-    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+    for file in (CONFIGURATION, "special_tokens_map.json"):
         content = _json_in(folder / file)
         for role in get_args(SpecialToken):
             token = content.get(f"{role}_token")
@@ -59,6 +63,21 @@ def special_names_beside(place: str) -> SpecialNames:
             if isinstance(name, str):
                 names[role] = name
     return names
+
+
+def _refuse_other_classes(file: Path, known: dict[str, Any]) -> None:
+    """Refuse a tokenizer of which the files of the tokenizers library do not hold all."""
+    kind = str(known.get("tokenizer_class") or BERTS[0]).removesuffix("Fast")
+    is_vocabulary = file.suffix == ".txt"
+    odd = [kind] * (kind not in BERTS if is_vocabulary else kind in CUTTING)
+    if is_vocabulary:
+        options = ("never_split", False), ("do_basic_tokenize", True)
+        odd += [name for name, usual in options if bool(known.get(name, usual)) != usual]
+    if odd:
+        raise TokenizerError(
+            f"{file}: {' and '.join(odd)} in {CONFIGURATION} cuts words otherwise than this file "
+            f"says; give one of {', '.join(BERTS)}, or a {TOKENIZER_FILE} that says all"
+        )
 
 
 def _from_vocabulary(file: Path) -> Tokenizer:
@@ -75,19 +94,17 @@ def _from_vocabulary(file: Path) -> Tokenizer:
             f"{file}: not a vocabulary of BERT's kind, which lists every entry once, among them "
             f"{UNK} and {CLS}; {CHOICES}"
         )
-    known = _json_in(file.with_name("tokenizer_config.json"))
+    known = _json_in(file.with_name(CONFIGURATION))
     lowercase = known.get("do_lower_case")
     if lowercase is None:
         lowercase = not any(entry != entry.lower() for entry in entries if entry[:1] != "[")
     strips_accents = known.get("strip_accents")  # None: where it lowercases
-    model = models.WordPiece(vocabulary, unk_token=UNK)
-    tokenizer = bert_tokenizer(model, lowercase=bool(lowercase))
-    tokenizer.normalizer = normalizers.BertNormalizer(
+    normalizer = normalizers.BertNormalizer(
         lowercase=bool(lowercase),
         strip_accents=strips_accents if strips_accents is None else bool(strips_accents),
         handle_chinese_chars=bool(known.get("tokenize_chinese_chars", True)),
     )
-    return tokenizer
+    return bert_tokenizer(models.WordPiece(vocabulary, unk_token=UNK), normalizer)
 
 
 def _from_hub(name: str) -> Tokenizer:

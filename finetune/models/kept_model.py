@@ -27,6 +27,7 @@ from torch import Tensor
 
 from data_prep.files.atomic import put_in_place
 from data_prep.files.program import shell_command
+from data_prep.text.text_encoder import TextEncoder
 from finetune.models.card import write_card
 from finetune.models.kept_record import FINE_TUNED, KeptConfiguration, KeptRecord, record_of
 from finetune.results.result import TrialResult, read_json
@@ -49,7 +50,6 @@ from pretrain.convert.exports.hf_format import (
     write_folder,
 )
 from pretrain.convert.pretrained import Pretrained
-from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weights import WEIGHTS_FILE, check_weights, stored_weights
 
 MODEL_FOLDER = "model"  # in the folder of a trial

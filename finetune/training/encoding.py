@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from data_prep.text.text_encoder import TextEncoder
 from finetune.tasks.task import Example, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.targets import Target, target_of
-from pretrain.convert.text_encoder import TextEncoder
 
 
 @dataclass(frozen=True)

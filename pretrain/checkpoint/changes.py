@@ -22,6 +22,7 @@ from pretrain.config.settings import OF_TEXT, RunSettings, as_json, flat, stored
 # Settings that change no number of the run. Shards are compared by their content.
 FREE = (
     *("checkpoint.", "trouble.", "data.loader_workers", "data.shards"),
+    *("data.language", "data.strip_accents"),  # of the text
     *("loggers", "ds_config.timers."),
     "ds_config.zero_optimization.reduce_bucket_size",  # which sums are exchanged together
 )

@@ -19,9 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Print the guesses for every mask of the text."""
     # Imported late: torch takes seconds.
+    from data_prep.text.text_encoder import MASK
     from pretrain.convert.fill_mask import fill_mask
     from pretrain.convert.pretrained import load_pretrained, restored_network
-    from pretrain.convert.text_encoder import MASK
 
     pretrained = load_pretrained(arguments.run)
     step = "" if pretrained.step is None else f", step {pretrained.step:,}"

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import torch
 
+from data_prep.text.text_encoder import MASK, TextEncoder
 from pretrain.config.errors import ConfigError
-from pretrain.convert.text_encoder import MASK, TextEncoder
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.objectives.replaced_tokens import Discriminator
 

@@ -10,14 +10,14 @@ import torch
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
-from data_prep.tokenizer.describe import described_tokenizer
+from data_prep.text.text_encoder import MASK, PROBE_TEXTS, TextEncoder, text_encoder_of
+from data_prep.tokenizer.describe import read_tokenizer
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, EncodingSettings, RunSettings
 from pretrain.convert.pretrained import Pretrained, load_pretrained
-from pretrain.convert.text_encoder import MASK, PROBE_TEXTS, TextEncoder, text_encoder_of
 from pretrain.data.frequencies import word_frequencies
 from pretrain.data.shards import open_data
 from pretrain.model.objectives.objective import Objective
@@ -84,7 +84,7 @@ def fitting_weights(settings: RunSettings, shards: ShardSet | None = None) -> Pr
     pretrained = load_pretrained(settings.initial_weights)
     _check_model(pretrained, settings)
     if shards is not None:
-        tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
+        tokenizer = read_tokenizer(shards.tokenizer_path)
         ours = TextEncoder(tokenizer, shards.manifest.tokenizer)
         _check_tokenizer(pretrained, ours, f"the shards in {shards.folder}")
     return pretrained
@@ -105,7 +105,7 @@ def check_before_build(settings: RunSettings) -> None:
             f"a tokenizer data.tokenizer={place!r} would be trained, but initial_weights="
             f"{pretrained.place} have one already; give {_fix(pretrained)}"
         )
-    moses = settings.data.language if settings.data.moses else None
+    moses = (settings.data.language or "en") if settings.data.moses else None
     ours = text_encoder_of(load_tokenizer(place), special_names_beside(place), moses=moses)
     _check_tokenizer(pretrained, ours, f"data.tokenizer={place}")
 

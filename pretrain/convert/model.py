@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from data_prep.text.text_encoder import TextEncoder
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import (
     DEFAULT_OBJECTIVE,
@@ -12,7 +13,6 @@ from pretrain.config.settings import (
     ElectraSettings,
     ModelSettings,
 )
-from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weights import check_weights
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel

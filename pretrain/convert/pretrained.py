@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from data_prep.shards.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
-from data_prep.tokenizer.describe import described_tokenizer
+from data_prep.text.text_encoder import TextEncoder
+from data_prep.tokenizer.describe import read_tokenizer
 from pretrain.checkpoint.folders import CHECKPOINTS, newest_checkpoint, step_of
 from pretrain.checkpoint.folders import checkpoints_of as checkpoints_of
 from pretrain.checkpoint.format import CheckpointError, load_weights
@@ -20,7 +21,6 @@ from pretrain.convert.external.hf_bert import (
 )
 from pretrain.convert.model import Pretrained as Pretrained
 from pretrain.convert.model import restored_network as restored_network
-from pretrain.convert.text_encoder import TextEncoder
 
 
 def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
@@ -90,7 +90,7 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         weights = load_weights(checkpoint)
     except CheckpointError as error:
         raise ConfigError(f"{error}; name another checkpoint of the run") from None
-    tokenizer = described_tokenizer(run / TOKENIZER_FILE, manifest.tokenizer)
+    tokenizer = read_tokenizer(run / TOKENIZER_FILE)
     return Pretrained(
         model=settings.model,
         weights=weights,

@@ -17,8 +17,8 @@ from data_prep.shards.manifest import REBUILD, Manifest, ShardError
 from data_prep.sources.source import CorpusError, FileSource, file_size
 from data_prep.tokenizer.describe import (
     TokenizerError,
-    described_tokenizer,
     holes_of,
+    read_tokenizer,
     vocabulary_size,
     word_starts,
 )
@@ -78,8 +78,10 @@ def shards_folder(settings: RunSettings) -> Path:
         return settings.data.shards
     build = build_settings(settings)
     content: dict[str, Any] = {}
+    build = build.model_copy(update={"language": build.language or "en"})  # as it was always given
     for name, value in build.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)).items():
-        content |= {**FORMER_SETTINGS.get(name, {}), name: value}
+        if name != "strip_accents" or value is not None:  # it is younger than the names
+            content |= {**FORMER_SETTINGS.get(name, {}), name: value}
     digest = hashlib.sha256(to_json(content)).hexdigest()[:8]
     corpus = re.sub(r"[^\w-]+", "-", Path(build.corpus[0]).name.partition(".")[0])
     return Path("data") / f"{corpus}-s{build.sequence_length}-v{build.vocabulary_size}-{digest}"
@@ -178,7 +180,7 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
         ConfigError: their tokens do not show where a word starts.
     """
     data, starts = settings.data, None
-    tokenizer = described_tokenizer(shards.tokenizer_path, shards.manifest.tokenizer)
+    tokenizer = read_tokenizer(shards.tokenizer_path)
     if data.masking != "tokens":
         try:
             starts = word_starts(tokenizer)

@@ -9,6 +9,8 @@ from typing import Any
 
 from data_prep.files.errors import UserError
 from data_prep.files.quoting import quoted
+from data_prep.text.text_encoder import TextEncoder
+from data_prep.tokenizer.describe import read_tokenizer
 from pretrain.checkpoint.resume import finished_already, zero_stage_before
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import RunSettings
@@ -103,6 +105,8 @@ def check_data(settings: RunSettings, *, is_new: bool = True) -> None:
         check_before_build(settings)
     elif is_new:
         fitting_weights(settings, shards)
+        record = shards.manifest.tokenizer
+        TextEncoder(read_tokenizer(shards.tokenizer_path), record).compare()
 
 
 def obstacles(request: RunRequest, ds_config: dict[str, Any], ranks: Ranks) -> dict[str, str]:

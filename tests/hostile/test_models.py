@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from data_prep.shards.manifest import TOKENIZER_FILE
+from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.describe import TokenizerError, record_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
 from pretrain.convert.exports.hf_format import write_pretrained
 from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_network
-from pretrain.convert.text_encoder import TextEncoder
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import check_file, result_or_clear_error

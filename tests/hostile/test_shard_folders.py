@@ -11,7 +11,7 @@ from data_prep.commands.show import shown_sequences
 from data_prep.commands.verify import verify
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError, read_manifest, sha256_of, write_manifest
-from data_prep.tokenizer.describe import TokenizerError, described_tokenizer, word_starts
+from data_prep.tokenizer.describe import TokenizerError, read_tokenizer, word_starts
 from tests.data_prep.small_shards import random_documents, sequences_of, write_folder
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import check_file, check_message
@@ -81,7 +81,7 @@ def test_any_tokenizer_of_a_shard_folder_is_used_or_refused(whole, folder):
     def use():
         record = manifest.tokenizer.model_copy(update={"sha256": sha256_of(file)})
         write_manifest(folder, manifest.model_copy(update={"tokenizer": record}))
-        word_starts(described_tokenizer(file, manifest.tokenizer))
+        word_starts(read_tokenizer(file))
         return list(shown_sequences(open_shards(folder), "train", count=1))
 
     check_file(file, mutated_json, use, (ShardError, TokenizerError), naming=["tokenizer"])

@@ -6,6 +6,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
 from data_prep.shards.folders import complete_or_absent
 from data_prep.shards.manifest import TOKENIZER_FILE
+from data_prep.text.text_encoder import MANY
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
@@ -30,7 +31,7 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
     with complete_or_absent(target) as partial:
         write_pretrained(partial, pretrained)
         report = f"nothing was written. Report this with the {TOKENIZER_FILE} of {pretrained.name}"
-        check_tokenizer(pretrained, partial, fix=report)
+        check_tokenizer(pretrained, partial, num_random=MANY, fix=report)
         is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
         auto_class = AutoModelForPreTraining if is_discriminator else AutoModelForMaskedLM
         with quiet():

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
-from data_prep.tokenizer.describe import check_described
+from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.load import load_tokenizer
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
@@ -28,7 +28,6 @@ from pretrain.config.settings import (
     ModelSettings,
     explain,
 )
-from pretrain.convert.exports.hf_tokenizer import TOKENIZER_CLASS, write_tokenizer
 from pretrain.convert.model import Pretrained, without_generator
 from pretrain.convert.stock_models import (
     ELECTRA,
@@ -39,12 +38,12 @@ from pretrain.convert.stock_models import (
     stock_model,
     to_stock,
 )
-from pretrain.convert.text_encoder import TextEncoder
 from pretrain.convert.weights import WEIGHTS_FILE, in_fp32, stored_weights, weight_files
 from pretrain.model.position_encoding import PositionEncoding
 from pretrain.model.positions import POSITION_ENCODINGS
 
-CONFIG_FILE = "config.json"
+CONFIG_FILE, TOKENIZER_CONFIG_FILE = "config.json", "tokenizer_config.json"
+TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 OWN_CODE = Path(__file__).parent / "hf_code"
 TRAINERS_CODE = Path(__file__).parents[2] / "model"
 CODE_FILES = {  # name in the export -> file
@@ -147,6 +146,33 @@ def write_folder(
     )
 
 
+def write_tokenizer(
+    folder: Path, text_encoder: TextEncoder, *, sequence_length: int, with_token_types: bool
+) -> None:
+    """Write the files of transformers' AutoTokenizer, see `TextEncoder.exported`.
+
+    truncation=True cuts rows to `sequence_length`. BERT and ELECTRA take token types.
+    """
+    tokenizer = text_encoder.exported()
+    save_text(folder / TOKENIZER_FILE, tokenizer.to_str(pretty=True) + "\n")
+    names = {
+        f"{role}_token": text_encoder.tokenizer.id_to_token(number)
+        for role, number in text_encoder.special.items()
+        if number in tokenizer.get_added_tokens_decoder()  # named, it would be found in texts
+    }
+    inputs = ["input_ids", *["token_type_ids"] * with_token_types, "attention_mask"]
+    config: dict[str, Any] = {
+        "tokenizer_class": TOKENIZER_CLASS,
+        "model_max_length": sequence_length,
+        "model_input_names": inputs,
+        "padding_side": "right",
+        "truncation_side": "right",
+        "clean_up_tokenization_spaces": False,
+        **names,
+    }
+    save_text(folder / TOKENIZER_CONFIG_FILE, json.dumps(config, indent=2) + "\n")
+
+
 def save_weights(file: Path, weights: Mapping[str, Tensor]) -> None:
     """Write weights as safetensors, with the permissions of other new files."""
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
@@ -244,14 +270,12 @@ def read_folder(
     if stock is not None:
         weights = from_stock(weights, stock, num_layers, folder)
     file = folder / TOKENIZER_FILE
-    tokenizer = load_tokenizer(str(file))
-    text_encoder = TextEncoder(tokenizer, record.tokenizer)
+    text_encoder = TextEncoder(load_tokenizer(str(file)), record.tokenizer)
     if text_encoder.fingerprint() != record.vocabulary:
         raise ConfigError(
             f"{file} is not the tokenizer that this model was trained with: the ids of its entries "
             f"differ; {fix}"
         )
-    check_described(tokenizer, record.tokenizer, file)
     return weights, text_encoder
 
 

@@ -9,19 +9,14 @@ import torch
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
+from data_prep.text.text_encoder import SENTENCES
+from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
 from pretrain.convert.model import Pretrained, token_logits
-from pretrain.convert.text_encoder import MASK, PROBE_TEXTS
 
 # Of a logit in fp32. Sums in another order differ by 1e-6 to 1e-5 where logits span 10, as those of
 # a trained model, and by as much more as they span more: a sum is rounded to 24 bits.
 TOLERANCE, LOGIT_SPAN = 1e-4, 10.0
-SENTENCES = (
-    ("The committee met on Tuesday, and nobody could say why.", None),
-    ("A list of names is returned in the order of the files.", "Is the order kept?"),
-    (f"In winter the lake is covered with {MASK}, which carries a horse and a cart.", None),
-    ("Yes.", "They asked whether 3.5 % of 1,200 is 42; it is, and the clerk wrote it down."),
-)
 
 
 class ExportCheck(NamedTuple):
@@ -79,35 +74,19 @@ def compare_logits(theirs: Any, pretrained: Pretrained, *, fix: str) -> ExportCh
     return ExportCheck(difference, found.numel())
 
 
-def check_tokenizer(pretrained: Pretrained, folder: Path, *, fix: str) -> None:
-    """Check that transformers makes the same rows of text; after Moses it cannot, which is known.
-
-    Args:
-        pretrained: with the text encoder that belongs to the folder.
-        folder: of the model.
-        fix: what to do where they differ.
+def check_tokenizer(pretrained: Pretrained, folder: Path, *, num_random: int, fix: str) -> None:
+    """Check that transformers makes the same rows of text, see `TextEncoder.compare`.
 
     Raises:
-        ConfigError: it does not; names a text. Or it cannot read the tokenizer.
+        ConfigError: it does not; names a text.
     """
-    text_encoder, length = pretrained.text_encoder, pretrained.sequence_length
-    if text_encoder.record.moses is not None:
-        return
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     try:
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # of any class: its files may be anything
-        first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ConfigError(
-            f"{folder}: transformers cannot read the tokenizer, so that nothing says which tokens "
-            f"the model knows ({first_line})"
-        ) from None
-    mask = str(text_encoder.tokenizer.id_to_token(text_encoder.special["mask"]))
-    for first, second in (*((word, None) for word in PROBE_TEXTS), *SENTENCES):
-        ours = text_encoder.ids(first, second, max_length=length)
-        text = first.replace(MASK, mask)
-        theirs = tokenizer(text, second, truncation=True, max_length=length)["input_ids"]
-        if theirs != ours:
-            raise ConfigError(
-                f"{folder}: {first!r} becomes {ours} here and {theirs} in transformers; {fix}"
-            )
+        pretrained.text_encoder.compare(
+            lambda *texts: list(tokenizer(*texts, verbose=False)["input_ids"]),
+            num_random=num_random,
+            fix=fix,
+        )
+    except TokenizerError as error:
+        raise ConfigError(f"{folder}: {error}") from None

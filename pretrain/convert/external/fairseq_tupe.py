@@ -17,12 +17,12 @@ from torch import Tensor
 
 from data_prep.files.quoting import plain, quoted
 from data_prep.shards.manifest import TOKENIZER_FILE
+from data_prep.text.text_encoder import text_encoder_of
 from data_prep.tokenizer.fairseq import fairseq_tokenizer
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explain
 from pretrain.convert.model import Pretrained
-from pretrain.convert.text_encoder import text_encoder_of
 from pretrain.convert.weights import UNREADABLE, check_weights, in_fp32, named_tensors
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from data_prep.files.hub import connect_to_hub, reason_of
 from data_prep.shards.manifest import TOKENIZER_FILE
+from data_prep.text.text_encoder import text_encoder_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
@@ -20,7 +21,6 @@ from pretrain.config.settings import ModelSettings, explain
 from pretrain.convert.exports.hf_format import BERT_FIELDS, CONFIG_FILE
 from pretrain.convert.model import Pretrained
 from pretrain.convert.stock_models import STOCK_MODELS, check_understood, from_stock
-from pretrain.convert.text_encoder import text_encoder_of
 from pretrain.convert.weights import STORED_WEIGHTS, stored_weights, weight_files
 
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -79,7 +79,7 @@ def read_transformers_model(place: str) -> Pretrained:
         f"{TOKENIZER_FILE} gives the same tokens to both. If it is transformers that is wrong, "
         'correct tokenizer_config.json, for instance "do_lower_case": false'
     )
-    check_tokenizer(pretrained, folder, fix=fix)
+    check_tokenizer(pretrained, folder, num_random=0, fix=fix)
     return pretrained
 
 

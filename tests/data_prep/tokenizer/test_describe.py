@@ -133,6 +133,35 @@ def test_truncation_and_padding_in_the_file_are_switched_off(tmp_path):
     assert len(loaded.encode("a boat floats a boat floats").ids) == 8
 
 
+def test_dropout_of_merges_is_switched_off_with_a_note(tmp_path, capsys):
+    tokenizer = trained("byte-bpe")
+    expected = tokenizer.encode("boats are boating").ids
+    tokenizer.model.dropout = 0.9
+    loaded = load_tokenizer(str(saved(tokenizer, tmp_path)))
+    assert all(loaded.encode("boats are boating").ids == expected for _ in range(20))
+    assert "tokenizer.json: dropout=0.9 of BPE is switched off" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "configuration", "what"),
+    [
+        ("vocab.txt", {"tokenizer_class": "BertJapaneseTokenizer"}, "BertJapaneseTokenizer"),
+        ("vocab.txt", {"tokenizer_class": "RoFormerTokenizerFast"}, "RoFormerTokenizer"),
+        ("tokenizer.json", {"tokenizer_class": "RoFormerTokenizerFast"}, "RoFormerTokenizer"),
+        ("vocab.txt", {"do_basic_tokenize": False}, "do_basic_tokenize"),
+        ("vocab.txt", {"never_split": ["boat"]}, "never_split"),
+    ],
+)
+def test_a_tokenizer_that_its_files_do_not_describe_is_refused(
+    tmp_path, vocabulary, name, configuration, what
+):
+    if name == "tokenizer.json":
+        saved(bert().backend_tokenizer, tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(configuration))
+    with pytest.raises(TokenizerError, match=f"{name}: {what} in tokenizer_config.json cuts"):
+        load_tokenizer(str(tmp_path))
+
+
 def test_a_tokenizer_that_looks_across_sentences_is_refused():
     # Without a pre-tokenizer the space is a token of its own, before or after.
     tokenizer = Tokenizer(models.BPE(vocab={"a": 0, " ": 1, " a": 2, "a ": 3}, merges=[("a", " ")]))

@@ -1,13 +1,14 @@
-import collections
 import json
 import subprocess
 import sys
+import unicodedata
+from collections import Counter
 
 import pytest
-from tokenizers import normalizers
+from tokenizers.normalizers import NFC
 
 from data_prep.tokenizer.describe import SPECIAL_TOKENS
-from data_prep.tokenizer.train import alphabet_of, train_tokenizer
+from data_prep.tokenizer.train import accents_of, alphabet_of, train_tokenizer
 
 SENTENCES = ["The boats are boating.", "A boat floats; boaters float!", "Zürich is über alles."] * 3
 THAI = ["กรุงเทพมหานครเป็นเมืองหลวง", "ภาษาไทยไม่มีช่องว่างระหว่างคำ", "เมืองหลวงของประเทศไทย"] * 3
@@ -15,8 +16,9 @@ THAI = ["กรุงเทพมหานครเป็นเมืองห�
 
 def trained(kind, *, lowercase=True, size=80, moses=False, sentences=SENTENCES):
     size = size + 256 if kind == "byte-bpe" else size
+    options = {"lowercase": lowercase, "strip_accents": lowercase, "moses": moses}
     return train_tokenizer(
-        sentences, kind=kind, vocabulary_size=size, lowercase=lowercase, moses=moses
+        sentences, Counter(" ".join(sentences).split()), kind=kind, vocabulary_size=size, **options
     )
 
 
@@ -59,7 +61,7 @@ def test_a_clause_of_a_script_without_spaces_has_pieces_however_long(moses):
 
 def test_bytes_write_every_text():
     tokenizer = trained("byte-bpe", lowercase=False)
-    text = "日本語 🙂 \x00 ñ"
+    text = "日本語 🙂 ñ"
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     assert tokenizer.token_to_id("[UNK]") not in ids
     assert tokenizer.decode(ids) == f" {text}"
@@ -72,21 +74,58 @@ def test_words_that_moses_has_cut_end_at_spaces_only():
     assert cut == ["b", "##.", "##s", "."]
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_the_alphabet_is_the_most_frequent_characters_of_normalised_sentences(lowercase):
-    sentences = [
-        "İstanbul ΟΔΟΣ Σ",
-        "e\u0301é Ångström ﬁ",
-        "한국어 日本語\x00\u200d🙂",
-        "A\u00a0b\tc",
+def letters(first, count):
+    return [chr(first + number) for number in range(count)]
+
+
+@pytest.mark.parametrize(("size", "first"), [(200, 64), (1600, 100), (32_000, 1000)])
+def test_the_alphabet_is_berts_where_it_leaves_hardly_a_character_out(size, first):
+    """Of characters whose numbers fall by 1 % each, and as many more that occur once."""
+    counts = [int(1e6 * 0.8**number) + 1 for number in range(first)] + [1] * first
+    words = Counter(dict(zip(letters(0x4E00, 2 * first), counts, strict=True)))
+    found = alphabet_of(words, NFC(), lambda _: True, vocabulary_size=size)
+    assert found == letters(0x4E00, first)
+
+
+def test_the_alphabet_grows_until_half_a_thousandth_is_outside_or_entries_are_taken():
+    """Of 3000 characters that are equally frequent."""
+    words = Counter({letter: 1 for letter in letters(0x4E00, 3000)})
+    for size, is_joined, expected in (
+        (8192, False, 2999),  # 1 of 3000 is less than 0.05 %
+        (1000, False, 995),  # an entry each, five are special
+        (8192, True, 2045),  # 5 + 2 * 2045 is at most half of 8192
+    ):
+        found = alphabet_of(words, NFC(), lambda _, joined=is_joined: joined, vocabulary_size=size)
+        assert found == letters(0x4E00, expected), (size, is_joined)
+
+
+def test_characters_that_stand_alone_continue_no_word():
+    tokenizer = trained("wordpiece", size=300, sentences=["我们在北京学习中文。 日本 ab ab"] * 3)
+    entries = [one for one in tokenizer.get_vocab() if one.startswith("##")]
+    assert sorted(entries) == ["##a", "##b"]
+    assert tokenizer.encode("北京", add_special_tokens=False).tokens == ["北", "京"]
+
+
+def test_accents_are_counted_on_words_and_where_words_differ_in_them_alone():
+    words = Counter({"schön": 3, "Schon": 1, "schon,": 1, "gut": 5, "नमस्ते": 90})
+    # 3 of 100 words have one. Of schön, schon, gut, नमस्ते two become equal; Indic vowels stay.
+    assert accents_of(words, lowercase=True) == (0.03, 0.5)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-bpe"])
+def test_stripping_leaves_marks_of_other_scripts(kind):
+    texts = ["Việt ÉTÉ ёй Ήχος", "हिन्दी", "กำลัง", "がぎ", "한국어", "שָׁלוֹם"]
+    normalizer = trained(kind, lowercase=True).normalizer
+    found = ["".join(normalizer.normalize_str(text).split()) for text in texts]
+    expected = [
+        "vieteteеиηχος",
+        "हिन्दी",
+        "กำลัง",
+        "がぎ",
+        "한국어",
+        unicodedata.normalize("NFC", texts[5]),
     ]
-    sentences.append("".join(chr(0x4E00 + i) * (i + 2) for i in range(100)))
-    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    counts = collections.Counter("".join(map(normalizer.normalize_str, sentences)))
-    marks = sorted(filter(lambda mark: not mark.isspace(), counts), key=lambda m: (-counts[m], m))
-    for size, limit in ((200, 64), (16_000, 1000), (1600, 100)):
-        found = alphabet_of(sentences, vocabulary_size=size, lowercase=lowercase)
-        assert found == sorted(marks[:limit])
+    assert found == expected
 
 
 def test_another_process_trains_the_same_tokenizers():

@@ -331,7 +331,7 @@ def test_logits_of_any_size_may_be_rounded(trained, run, tmp_path):
 
 def test_a_tokenizer_that_cuts_otherwise_is_not_written(trained, run, tmp_path, monkeypatch):
     texts = (("abcd [SEP] efgh", None),)  # text to us, a special token to transformers
-    monkeypatch.setattr("pretrain.convert.exports.in_transformers.SENTENCES", texts)
+    monkeypatch.setattr("data_prep.text.text_encoder.SENTENCES", texts)
     with pytest.raises(ConfigError, match="here and .* in transformers; nothing was written"):
         export(trained, run, tmp_path / "exported")
     assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,12 @@
 """Tokenizers of every kind, trained in a moment."""
 
+from collections import Counter
+
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.describe import record_of
 from data_prep.tokenizer.train import train_tokenizer
-from pretrain.convert.text_encoder import TextEncoder
 
 SENTENCES = [
     "The parser reads a file and returns a list of names.",
@@ -16,9 +18,11 @@ SENTENCES = [
 def trained(kind, *, moses=None):
     return train_tokenizer(
         SENTENCES,
+        Counter(" ".join(SENTENCES).split()),
         kind=kind,
         vocabulary_size=400,
         lowercase=True,
+        strip_accents=True,
         moses=moses is not None,
     )
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from data_prep.text.text_encoder import TextEncoder
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import fill_mask
 from pretrain.convert.pretrained import checkpoints_of, load_pretrained, restored_network
-from pretrain.convert.text_encoder import TextEncoder
 
 
 def guesses_of(pretrained, text, top):

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer
 
-from pretrain.convert.exports.hf_tokenizer import write_tokenizer
+from pretrain.convert.exports.hf_format import write_tokenizer
 from tests.pretrain.convert.small_tokenizers import (
     SENTENCES,
     like_roberta,

@@ -167,14 +167,6 @@ def test_words_that_transformers_cuts_otherwise_are_refused_and_its_own_file_men
     assert load_pretrained(tmp_path).text_encoder.ids("The cat") == ids
 
 
-def test_a_tokenizer_that_transformers_cannot_read_is_refused(tmp_path):
-    save(tmp_path)
-    configuration = {"tokenizer_class": "OfNoLibrary"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(configuration))
-    with pytest.raises(ConfigError, match="transformers cannot read the tokenizer, so that"):
-        load_pretrained(tmp_path)
-
-
 def test_a_name_that_is_not_on_the_hub_is_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
