@@ -68,9 +68,7 @@ class TextSettings(BaseModel):
     )
     lowercase: bool = Field(True, description="lowercase, when training a tokenizer")
     strip_accents: bool | None = Field(
-        None,
-        description="strip accents of Latin, Greek and Cyrillic letters, when training a "
-        "tokenizer; default: where it lowercases and at most 1 % of the words have any",
+        None, description="strip accents; default: with lowercase, if at most 1 % of words have any"
     )
     sequence_length: int = Field(
         512,

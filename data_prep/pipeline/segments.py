@@ -185,7 +185,7 @@ class ReadTask(NamedTuple):
                     paragraphs,
                     counts,
                     splitter=self.settings.sentences,
-                    language=self.settings.language,
+                    language=self.settings.language or "en",
                 )
             num_read += len(paragraphs) if self.source.unit == "lines" else bool(paragraphs)
             if kept := clean(paragraphs, counts):

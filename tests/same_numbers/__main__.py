@@ -33,7 +33,7 @@ FILES = (
     *("rows/tokenizer.json", "bytes/tokenizer.json", "manifest.json"),
     *("*seed*/result.json", "predictions*"),
 )
-IGNORED = CLOCK | {"seconds", "source", "settings", "reason"}
+IGNORED = CLOCK | {"seconds", "source", "settings", "reason", "normalizer", "sha256"}
 # Words of the commands that one of the codes spells differently.
 SPELLINGS: dict[str, dict[str, str]] = {
     "old": {},
