@@ -68,6 +68,10 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
         # What was skipped when the folder was built is skipped again.
         known = without_removed({"data": manifest.settings})["data"]
         settings = BuildSettings.model_validate(known | {"damaged_files": "skip"})
+        tokenizer = folder / TOKENIZER_FILE
+        # One that is whole is used: those of earlier versions would not be trained again.
+        if tokenizer.is_file() and sha256_of(tokenizer) == manifest.tokenizer.sha256:
+            settings = settings.model_copy(update={"tokenizer": str(folder)})
     except ValidationError as error:
         place = folder / MANIFEST_FILE
         raise ShardError(f"{place}: settings: {explain(error, [])}; {REBUILD}") from error
@@ -75,10 +79,10 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
     rebuilt = read_manifest(side) if side.exists() else build(settings, side, workers=workers)
     hashes = _hashes(rebuilt)
     other = [name for name, sha256 in _hashes(manifest).items() if hashes.get(name) != sha256]
-    if other or rebuilt.tokenizer != manifest.tokenizer:
+    if other:
         raise ShardError(
             f"{folder}: its sources, or the libraries that read them, have changed: {len(other)} "
-            f"of {len(hashes)} files would differ, such as {(other or [TOKENIZER_FILE])[0]}; "
+            f"of {len(hashes)} files would differ, such as {other[0]}; "
             f"nothing was changed; the new build is in {side}: use that one, or remove it"
         )
     restored = []
@@ -88,7 +92,9 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
             put_in_place(side / name, file)
             restored.append(name)
     line = f"repair: built {', '.join(restored) or 'nothing'} again"
-    kept = {"settings": manifest.settings, "history": (*manifest.history, line)}
+    history = (*manifest.history, line)
+    kept = {name: getattr(manifest, name) for name in ("settings", "tokenizer")}
+    kept["history"] = history
     write_manifest(folder, rebuilt.model_copy(update=kept))
     shutil.rmtree(side)
     return restored or [MANIFEST_FILE]

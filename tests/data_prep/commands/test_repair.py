@@ -6,8 +6,11 @@ import pytest
 
 from data_prep.commands.repair import repair
 from data_prep.commands.verify import verify
+from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import ShardError, read_manifest, write_manifest
+from data_prep.tokenizer.cleaning import remove_cleaning
+from data_prep.tokenizer.describe import read_tokenizer
 from tests.data_prep.small_shards import contents, random_documents, write_folder
 
 
@@ -33,7 +36,8 @@ def builder(folder, monkeypatch):
     source = shutil.copytree(folder, folder.parent / "source")
 
     def build(settings, target, *, workers):
-        assert settings == BuildSettings(damaged_files="skip")
+        usual = {"tokenizer": "wordpiece"}
+        assert settings.model_copy(update=usual) == BuildSettings(damaged_files="skip")
         shutil.copytree(source, target)
         return read_manifest(target)
 
@@ -75,3 +79,23 @@ def test_what_was_not_built_cannot_be_built_again(folder, builder):
     (folder / "train-00001.h5").unlink()
     with pytest.raises(ShardError, match="made by mix, not by build: it cannot be built again"):
         repair(folder)
+
+
+def test_shards_of_an_earlier_tokenizer_are_repaired_with_it(tmp_path):
+    """It does not clean text; today a trained one would."""
+    text = "".join(f"The text of number {n} says {n * 7}.\n\n" for n in range(60))
+    (tmp_path / "text.txt").write_text(text)
+    settings = BuildSettings(
+        corpus=(str(tmp_path / "text.txt"),), sequence_length=8, vocabulary_size=200
+    )
+    build(settings, tmp_path / "today", workers=1)
+    old = read_tokenizer(tmp_path / "today" / "tokenizer.json")
+    remove_cleaning(old)
+    old.save(str(tmp_path / "today" / "tokenizer.json"))
+    loaded = settings.model_copy(update={"tokenizer": str(tmp_path / "today")})
+    manifest = build(loaded, tmp_path / "old", workers=1)
+    said = {"settings": settings.model_dump(mode="json")}
+    write_manifest(tmp_path / "old", manifest.model_copy(update=said))
+    damage(tmp_path / "old", "train-00000.h5")
+    assert repair(tmp_path / "old", workers=1) == ["train-00000.h5"]
+    assert verify(tmp_path / "old") == []
