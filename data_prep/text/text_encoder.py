@@ -105,7 +105,8 @@ class TextEncoder:
                 content["added_tokens"].remove(token)  # "[UNK]" in a text is text, as here
         tokenizer = Tokenizer.from_str(json.dumps(content))
         spaced, bare = (tokenizer.encode(text, add_special_tokens=False) for text in ("a ", "a"))
-        steps = [*CLEANING] if cleans(self.tokenizer) else [SINGLE_SPACES]
+        steps: list[normalizers.Normalizer] = [SINGLE_SPACES]
+        steps = [*CLEANING] if cleans(self.tokenizer) else steps
         steps += [normalizers.Strip(left=not has_joint)] * (spaced.ids != bare.ids)
         steps += [tokenizer.normalizer] * (tokenizer.normalizer is not None)
         tokenizer.normalizer = normalizers.Sequence(steps)
