@@ -24,7 +24,6 @@ from data_prep.files.workers import Workers, cpu_count
 from data_prep.pipeline.reading import (
     EARLY_SEGMENTS,
     counts_of,
-    forget_damaged,
     read_segments,
     read_sources,
 )
@@ -179,7 +178,7 @@ def _check_identity(settings: BuildSettings, sources: list[Source], workplace: P
     file = workplace / IDENTITY_FILE
     before = _Identity.load(file)
     if before is None and file.is_file():
-        print(f"note: {workplace}: of an earlier version, or damaged: built again", file=sys.stderr)
+        print(f"note: {workplace}: of an earlier version: built again", file=sys.stderr)
     # Without content these are remains of a finished build, whose removal was interrupted.
     if before and (workplace / CONTENT).is_dir() and any((workplace / SEGMENTS).glob("*.json")):
         if what := before.difference(now):
@@ -213,7 +212,6 @@ class _Build:
             if isinstance(source, FileSource) and source.left_out:
                 print(f"note: {source.name}: left out {source.left_out}", file=sys.stderr)
         tokenizer = self.load_tokenizer()  # before anything is read: a wrong name fails at once
-        forget_damaged(self.workplace, tokenizer.sha256 if tokenizer else None)
         if num_read := len(read_segments(self.workplace)):
             num_encoded = len(list(self.workplace.glob(f"{SEGMENTS}/*.encoded.json")))
             print(
@@ -255,8 +253,7 @@ class _Build:
 
     def load_tokenizer(self) -> TokenizerRecord | None:
         """Return the tokenizer that is loaded, or was trained by an earlier call."""
-        done = _Tokenizer.load(self.workplace / TOKENIZER_FILE)
-        if done and done.is_whole(self.content):
+        if done := _Tokenizer.load(self.workplace / TOKENIZER_FILE):
             return done.record
         if _trained_kind(self.settings) is not None:
             return None

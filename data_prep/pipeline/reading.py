@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
 from data_prep.pipeline.segments import (
-    SEGMENTS,
-    EncodedSegment,
     ReadSegment,
     ReadTask,
     Segment,
@@ -40,30 +37,6 @@ def read_segments(workplace: Path) -> list[ReadSegment]:
     while record := ReadSegment.load(SegmentFiles(workplace, len(found)).path("read.json")):
         found.append(record)
     return found
-
-
-def forget_damaged(workplace: Path, tokenizer: str | None) -> None:
-    """Check what an earlier call wrote; from the first damaged segment on, text is read again.
-
-    Token ids of another tokenizer than that of this sha256 are forgotten too.
-    """
-    records = (workplace / SEGMENTS).glob("*.json")
-    end = 1 + max((int(file.name.partition(".")[0]) for file in records), default=-1)
-    is_sound = True
-    for files in (SegmentFiles(workplace, number) for number in range(end)):
-        place, without = files.path("encoded.json"), ""
-        encoded = EncodedSegment.load(place)
-        if encoded and encoded.tokenizer == tokenizer and encoded.is_whole(place.parent):
-            without = files.path("text").name  # removed when it was encoded
-        else:
-            place.unlink(missing_ok=True)
-        read = ReadSegment.load(files.path("read.json"))
-        if is_sound and (read is None or not read.is_whole(place.parent, without=without)):
-            is_sound = False
-            where = f"part {files.number} of the text is missing or damaged"
-            print(f"note: {where}: read again", file=sys.stderr)
-        if not is_sound:
-            files.path("read.json").unlink(missing_ok=True)
 
 
 def read_sources(

@@ -1,11 +1,10 @@
 """Segments of a build: what a worker does with one, and how the result is stored.
 
 A segment is some megabytes of consecutive documents of one source. Each step writes its files and
-then its result, with their checksums; a step whose result is sound is never repeated. The shards do
-not depend on where segments begin and end.
+then its result; a step that has one is never repeated. The shards do not depend on where segments
+begin and end.
 """
 
-import hashlib
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from data_prep.files.atomic import save_text, write_through
 from data_prep.settings import BuildSettings
-from data_prep.shards.manifest import TokenizerRecord, sha256_of
+from data_prep.shards.manifest import TokenizerRecord
 from data_prep.shards.packing import TokenWriter
 from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped, Source
 from data_prep.text.deduplicate import hashes_of
@@ -36,39 +35,20 @@ class StageResult(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    written: dict[str, tuple[int, str]] = {}  # size and sha256 of each file of the step
-
     def save(self, file: Path, *written: Path) -> Self:
         """Write the result after the files of the step have reached the disk, and return it."""
         for each in written:
             write_through(each)
-        described = {each.name: (each.stat().st_size, sha256_of(each)) for each in written}
-        result = self.model_copy(update={"written": described})
-        text = result.model_dump_json()
-        save_text(file, f"{_digest(text)}\n{text}")
-        return result
+        save_text(file, self.model_dump_json())
+        return self
 
     @classmethod
     def load(cls, file: Path) -> Self | None:
-        """Return the result; None if there is none, or it is damaged or of an earlier version."""
+        """Return the result; None if there is none, or it is of an earlier version."""
         try:
-            digest, _, text = file.read_text(encoding="utf-8").partition("\n")
-            return cls.model_validate_json(text) if digest == _digest(text) else None
-        except (OSError, UnicodeDecodeError, ValidationError):
+            return cls.model_validate_json(file.read_bytes())
+        except (OSError, ValidationError):
             return None
-
-    def is_whole(self, folder: Path, *, without: str = "") -> bool:
-        """Return whether the files of the step, but for one, are as they were written."""
-        return all(
-            (folder / name).is_file()
-            and ((folder / name).stat().st_size, sha256_of(folder / name)) == described
-            for name, described in self.written.items()
-            if name != without
-        )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class TextCounts(BaseModel):
@@ -108,8 +88,6 @@ class EncodedSegment(StageResult):
     repeated: TextCounts  # the documents of the partial pass of a weight such as 2.5
     valid: TextCounts
     unknown: int  # tokens of train that are [UNK]
-    tokenizer: str  # its sha256
-    text: str  # a digest of what was encoded
 
 
 class SegmentFiles(NamedTuple):
@@ -269,10 +247,8 @@ class EncodeTask(NamedTuple):
 
     def run(self) -> EncodedSegment:
         """Encode the documents and write their ids, a file for each part."""
-        files, tokenizer = self.segment.files, self.tokenizer.sha256
-        text = _digest(f"{self.segment.read.model_dump_json()} {self.segment[2:]}")
-        done = EncodedSegment.load(files.path("encoded.json"))
-        if done and (done.tokenizer, done.text) == (tokenizer, text):
+        files = self.segment.files
+        if done := EncodedSegment.load(files.path("encoded.json")):
             return done
         documents, words, held_out = files.kept_text()
         encoded = self.encoder.encode(documents)
@@ -300,8 +276,6 @@ class EncodeTask(NamedTuple):
         record = EncodedSegment(
             **counts,
             unknown=sum(int((encoded[place].ids == unknown).sum()) for place in trained),
-            tokenizer=tokenizer,
-            text=text,
         ).save(files.path("encoded.json"), *(files.path(f"{name}.ids") for name in parts))
         files.path("text").unlink()  # it takes twice the disk space of the ids
         return record
