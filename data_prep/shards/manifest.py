@@ -21,7 +21,6 @@ from data_prep.files.atomic import save_text
 from data_prep.files.errors import UserError
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain
-from data_prep.files.whole_file import content_of
 
 MANIFEST_FILE = "manifest.json"
 TOKENIZER_FILE = "tokenizer.json"
@@ -127,7 +126,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     file = folder / MANIFEST_FILE
     try:
-        return Manifest.model_validate_json(content_of(file))
+        return Manifest.model_validate_json(file.read_bytes())
     except OSError as error:
         raise ShardError(
             f"{file}: {(error.strerror or str(error)).lower()}; build the shards with "
@@ -148,7 +147,7 @@ def check_tokenizer(folder: Path, manifest: Manifest) -> None:
     """
     file = folder / TOKENIZER_FILE
     try:
-        sha256 = hashlib.sha256(content_of(file)).hexdigest()
+        sha256 = sha256_of(file)
     except OSError as error:
         raise ShardError(f"{file}: {(error.strerror or str(error)).lower()}; {REBUILD}") from error
     if sha256 != manifest.tokenizer.sha256:

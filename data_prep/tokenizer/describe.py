@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 
 from data_prep.files.errors import UserError
 from data_prep.files.quoting import plain, quoted
-from data_prep.files.whole_file import content_of
 from data_prep.shards.manifest import SpecialToken, TokenizerRecord, sha256_of
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -77,7 +76,7 @@ def read_tokenizer(file: Path) -> Tokenizer:
             that it gives to what it does not know.
     """
     try:
-        tokenizer = Tokenizer.from_buffer(content_of(file))
+        tokenizer = Tokenizer.from_buffer(file.read_bytes())
     except OSError as error:
         raise TokenizerError(f"{file} cannot be read: {error.strerror}") from None
     except Exception as error:  # the library raises no narrower class

@@ -10,7 +10,6 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from data_prep.files.whole_file import content_of
 from data_prep.tokenizer.describe import TokenizerError
 
 BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
@@ -73,7 +72,7 @@ def _symbols(dictionary: Path, num_rows: int) -> list[str]:
 def _lines(file: Path, *, parts: int) -> list[list[str]]:
     """Return the parts of each line, separated by spaces, the last of them a count."""
     try:
-        lines = content_of(file).decode().rstrip("\n").split("\n")
+        lines = file.read_bytes().decode().rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise TokenizerError(f"{file}: cannot be read ({error})") from error
     found = [line.rsplit(" ", parts - 1) for line in lines]

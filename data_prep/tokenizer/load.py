@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any, get_args
 
+from pydantic_core import from_json
 from tokenizers import Tokenizer, models, normalizers
 
 from data_prep.files.hub import connect_to_hub, reason_of
-from data_prep.files.strict_json import JsonError, json_in
-from data_prep.files.whole_file import content_of
 from data_prep.shards.manifest import TOKENIZER_FILE, SpecialToken
 from data_prep.tokenizer.describe import CLS, UNK, SpecialNames, TokenizerError, read_tokenizer
 from data_prep.tokenizer.train import bert_tokenizer
@@ -83,7 +82,7 @@ def _refuse_other_classes(file: Path, known: dict[str, Any]) -> None:
 def _from_vocabulary(file: Path) -> Tokenizer:
     """Return BERT's tokenizer around a vocab.txt, with what the configuration beside it says."""
     try:
-        entries = content_of(file).decode().rstrip("\n").split("\n")
+        entries = file.read_bytes().decode().rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{file}: not valid UTF-8 ({error.reason}); {CHOICES}") from error
     except OSError as error:
@@ -130,8 +129,8 @@ def _json_in(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        content = json_in(content_of(file))
-    except (JsonError, OSError) as error:
+        content = from_json(file.read_bytes())
+    except (ValueError, OSError) as error:
         raise TokenizerError(f"{file}: not valid JSON ({error}); repair or remove it") from error
     if not isinstance(content, dict):
         raise TokenizerError(f"{file}: not a JSON object; repair or remove it")

@@ -25,8 +25,6 @@ from pydantic import (
 
 from data_prep.files.atomic import save_text
 from data_prep.files.quoting import plain
-from data_prep.files.strict_json import JsonError, json_in
-from data_prep.files.whole_file import content_of
 from pretrain.config.errors import ConfigError
 from pretrain.train.sweeps.pool import unit_folder
 
@@ -143,14 +141,13 @@ def read_json(file: Path, kind: TypeAdapter[Content], fix: str) -> Content:
         ConfigError: it is damaged; names the first error and the fix.
     """
     try:
-        content = content_of(file)
-        json_in(content)
-        return kind.validate_json(content, strict=True)
-    except (JsonError, OSError) as error:
+        return kind.validate_json(file.read_bytes(), strict=True)
+    except OSError as error:
         reason = f"its text: {error}"
     except ValidationError as error:
         first = error.errors()[0]
-        reason = f"{plain('.'.join(str(part) for part in first['loc']))}: {first['msg']}"
+        place = plain(".".join(str(part) for part in first["loc"])) or "its text"
+        reason = f"{place}: {first['msg']}"
     raise ConfigError(f"{file} is damaged: {reason}; {fix}")
 
 

@@ -22,14 +22,13 @@ from typing import Any, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from data_prep.files.atomic import put_in_place, write_through
 from data_prep.files.quoting import plain
-from data_prep.files.strict_json import JsonError, json_in
-from data_prep.files.whole_file import content_of
 from data_prep.shards.manifest import sha256_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
@@ -251,10 +250,10 @@ def remove_tree(folder: Path) -> None:
 
 def _read_content(folder: Path) -> Content:
     try:
-        stored = json_in(content_of(folder / CONTENT))
+        stored = from_json((folder / CONTENT).read_bytes())
     except OSError as error:
         raise _unreadable(folder / CONTENT, error) from None
-    except JsonError as error:
+    except ValueError as error:
         raise _damaged(folder, f"{CONTENT} cannot be read: {error}") from None
     if not isinstance(stored, dict) or _digest(stored.get("content")) != stored.get("sha256"):
         raise _damaged(folder, f"{CONTENT} has another sha256 than when it was written")

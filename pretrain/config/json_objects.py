@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from data_prep.files.strict_json import JsonError, json_in
-from data_prep.files.whole_file import MOST_BYTES, content_of
-from pretrain.config.errors import ConfigError
+from pydantic_core import from_json
 
-MOST_BYTES_OF_LINES = 1 << 32  # a line for each of a million steps takes one of them
+from pretrain.config.errors import ConfigError
 
 
 def read_json_object(file: Path, *, fix: str = "") -> dict[str, Any]:
@@ -18,7 +16,7 @@ def read_json_object(file: Path, *, fix: str = "") -> dict[str, Any]:
         fix: what to do if it is damaged.
 
     Raises:
-        ConfigError: it cannot be read, or holds something else; see `json_in`.
+        ConfigError: it cannot be read, or holds something else.
     """
     return _object(_content(file), str(file), fix)
 
@@ -33,26 +31,26 @@ def read_json_lines(file: Path, *, fix: str = "") -> list[dict[str, Any]]:
         fix: what to do if it is damaged.
 
     Raises:
-        ConfigError: one is damaged; see `json_in`.
+        ConfigError: one is damaged.
     """
     if not file.is_file():
         return []
-    lines = _content(file, most=MOST_BYTES_OF_LINES).split(b"\n")[:-1]
+    lines = _content(file).split(b"\n")[:-1]
     return [_object(line, f"line {number} of {file}", fix) for number, line in enumerate(lines, 1)]
 
 
-def _content(file: Path, *, most: int = MOST_BYTES) -> bytes:
+def _content(file: Path) -> bytes:
     try:
-        return content_of(file, most=most)
+        return file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
 
 
 def _object(content: bytes, place: str, fix: str) -> dict[str, Any]:
     try:
-        if isinstance(tree := json_in(content), dict):
+        if isinstance(tree := from_json(content), dict):
             return tree
         reason = "not a JSON object"
-    except JsonError as error:
+    except ValueError as error:
         reason = str(error)
     raise ConfigError(f"{place} is damaged: {reason}{fix and f'; {fix}'}")

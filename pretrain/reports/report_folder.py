@@ -13,7 +13,6 @@ from pathlib import Path
 
 from data_prep.files.atomic import save_text
 from data_prep.files.quoting import plain
-from data_prep.files.whole_file import content_of
 from pretrain.config.errors import ConfigError
 
 RECORD_FILE = "written.json"  # its "files": relative to the folder
@@ -75,7 +74,7 @@ class ReportFolder:
         if all(name.startswith(PARTIAL) for name in found):
             return []
         try:
-            record = json.loads(content_of(self.folder / RECORD_FILE))["files"]
+            record = json.loads((self.folder / RECORD_FILE).read_bytes())["files"]
             inside = self.folder.resolve()
             return [name for name in record if inside in (inside / name).resolve().parents]
         except (OSError, ValueError, LookupError, TypeError):
