@@ -157,17 +157,11 @@ class CommandParser(argparse.ArgumentParser):
         name = unknown[0].partition("=")[0]
         options = [option for option in self._option_string_actions if option.startswith("--")]
         # Of another spelling, or the last part of a name.
-        word = _comparable(name)
-        spelled = [
-            one for one in options if word in (_comparable(one), _comparable(one, last=True))
-        ]
+        bare = {one: one.lstrip("-").replace("-", "_") for one in options}
+        word = name.lstrip("-").lower().replace("-", "_")
+        spelled = [one for one in options if word in (bare[one], bare[one].rpartition(".")[2])]
         instead = f"; use {' or '.join(spelled)}" if spelled else nearest(name, options)
         raise ConfigError(f"there is no {name}{instead}")
-
-
-def _comparable(option: str, *, last: bool = False) -> str:
-    word = option.lstrip("-").lower().replace("-", "_")
-    return word.rpartition(".")[2] if last else word
 
 
 def add_setting(

@@ -28,7 +28,6 @@ LEVELS = {
         {"text"},
         {"pipeline"},
         {"commands"},
-        {"__main__"},
     ],
     "pretrain": [
         {"config"},

@@ -11,9 +11,10 @@ GROUPS = {
 def main(words: list[str]) -> int | None:
     """Run one command, and return its exit status if it has one of its own."""
     if words[:1] == ["data"]:
-        from data_prep.__main__ import main as data_main
+        from data_prep.command_line import run_command
+        from data_prep.commands.catalog import COMMANDS
 
-        return data_main(words[1:])
+        return run_command(COMMANDS, words[1:], group=words[:1])
     if words[:1] == ["finetune"]:
         from finetune.__main__ import main as finetune_main
 

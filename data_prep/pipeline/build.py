@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from tokenizers import Tokenizer
 
+from data_prep.files.atomic import put_in_place
 from data_prep.files.extras import require
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import quoted
@@ -38,7 +39,7 @@ from data_prep.pipeline.segments import (
 )
 from data_prep.pipeline.selection import select_paragraphs
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings
-from data_prep.shards.folders import CONTENT, finish, workplace_of
+from data_prep.shards.folders import CONTENT, workplace_of
 from data_prep.shards.format import SequenceFormat, id_type
 from data_prep.shards.manifest import (
     MANIFEST_FILE,
@@ -132,7 +133,8 @@ def build(
                 how = "" if is_refused else "; the same command goes on"
                 print(f"note: finished parts are kept in {workplace}{how}", file=sys.stderr)
             raise
-        finish(workplace, folder)
+        put_in_place(workplace / CONTENT, folder)
+        shutil.rmtree(workplace)
     seconds = time.monotonic() - start
     print(f"{folder}: built in {seconds:.0f} s\n{summary(manifest)}", file=sys.stderr)
     return manifest

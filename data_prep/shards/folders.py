@@ -40,7 +40,7 @@ def workplace_of(folder: Path, name: str = "") -> Iterator[Path]:
     It persists when the work fails or is killed, and the next call yields it again.
 
     Args:
-        folder: Where `finish` puts the content.
+        folder: Where the finished content is put.
         name: Of the folder beside it; default: "NAME.building".
 
     Raises:
@@ -49,7 +49,7 @@ def workplace_of(folder: Path, name: str = "") -> Iterator[Path]:
     workplace = folder.parent / (name or f"{folder.name}.building")
     try:
         if folder.exists() and (workplace / "lock").exists() and not (workplace / CONTENT).exists():
-            shutil.rmtree(workplace)  # of a process that was killed in `finish`
+            shutil.rmtree(workplace)  # of a process that was killed when it was done
         refuse_existing(folder)
         workplace.mkdir(parents=True, exist_ok=True)
         with (workplace / "lock").open("a") as lock:
@@ -68,12 +68,6 @@ def workplace_of(folder: Path, name: str = "") -> Iterator[Path]:
             f"{folder}: cannot be written ({error.strerror or error}); free some space and give "
             "the same command again, or choose a folder with write permission"
         ) from error
-
-
-def finish(workplace: Path, folder: Path) -> None:
-    """Rename the finished content to its folder and remove the working folder."""
-    put_in_place(workplace / CONTENT, folder)
-    shutil.rmtree(workplace)
 
 
 def refuse_existing(folder: Path) -> None:

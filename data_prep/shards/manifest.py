@@ -8,14 +8,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from data_prep.files.atomic import save_text
 from data_prep.files.errors import UserError
@@ -30,7 +23,6 @@ REPAIR = f"{shell_command('data', 'repair')} restores it from the text"
 
 SplitName = Literal["train", "valid"]
 SpecialToken = Literal["pad", "unk", "cls", "sep", "mask"]
-NEEDED_TOKENS: tuple[SpecialToken, ...] = ("cls", "sep", "mask")
 
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")  # libraries use the code in names of files
 
@@ -53,17 +45,6 @@ class TokenizerRecord(_Record):
     special_tokens: dict[SpecialToken, int]
     joint: Literal["", " "] = ""  # prefix of a sentence that follows another one
     moses: str | None = None  # language of the Moses steps before the tokenizer
-
-    @field_validator("special_tokens")
-    @classmethod
-    def _has_what_sequences_need(
-        cls, tokens: dict[SpecialToken, int], info: ValidationInfo
-    ) -> dict[SpecialToken, int]:
-        size = info.data.get("vocabulary_size", 0)
-        for name in (*NEEDED_TOKENS, *tokens):
-            if not 0 <= tokens.get(name, -1) < size:
-                raise ValueError(f"no id for {name!r} among the {size} of the vocabulary")
-        return tokens
 
 
 class ShardRecord(_Record):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.files.extras import require
 from data_prep.files.hub import connect_to_hub, reason_of
 from data_prep.files.quoting import is_unicode
 from data_prep.sources.source import (
@@ -168,7 +167,6 @@ class ParquetFiles(FileSource):
 
     def records(self, file: Path) -> Iterator[Document]:
         """Yield the text of each row."""
-        require("pyarrow", by=self.name)
         import pyarrow
         from pyarrow import parquet
 
@@ -243,7 +241,6 @@ class HubDataset(Source):
             raise CannotReadOn(f"{self.name}: cannot be read: {reason}; try again") from error
 
     def _open(self) -> Any:
-        require("datasets", by=self.name)
         import datasets
 
         if not Path(self.dataset).exists():

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
 from data_prep.commands.catalog import COMMANDS
 from data_prep.commands.options import FIELDS
 from data_prep.files.errors import ConfigError
 from data_prep.settings import PRESETS, BuildSettings
 from data_prep.shards.manifest import read_manifest
 from tests.data_prep.small_shards import random_documents, write_folder
+from tupelo.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ def asked(monkeypatch):
 
 
 def run(*arguments):
-    return main([str(argument) for argument in arguments])
+    return main(["data"] + [str(argument) for argument in arguments])
 
 
 def test_a_build_has_the_default_settings_but_for_those_that_are_given(asked):

@@ -7,9 +7,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
-from data_prep.__main__ import main
 from data_prep.files import extras
 from tests.forked_command import PYTHONPATH
+from tupelo.__main__ import main
 
 # Neither imported nor found by importlib.metadata.
 WITHOUT = """
@@ -58,4 +58,4 @@ def test_a_package_that_is_missing_is_named_with_its_installation(
     (tmp_path / "text.txt").write_text("A text.\n")
     monkeypatch.setattr(extras, "version", of_the_others)
     with pytest.raises(extras.MissingPackage, match=f"needs the package {package}, .*install"):
-        main(["build", "--to", "shards", "--corpus", *options])
+        main(["data", "build", "--to", "shards", "--corpus", *options])
