@@ -105,11 +105,11 @@ def loading(shards: ShardSet) -> dict[str, Callable[[], object]]:
     from pretrain.config.recipe import load_settings
     from pretrain.data.batches import Place, TrainingBatches, batches_from
 
-    def batches(masking: str, workers: int = 0) -> Iterator[object]:
+    def batches(masking: str) -> Iterator[object]:
         words = ["--data.shards", str(shards.folder), "--data.masking", masking]
         place = Place(SEQUENCES, rank=0, world_size=1)
         dataset = TrainingBatches(shards, load_settings("tiny_cpu", words), place)
-        return batches_from(dataset, 0, 1 << 40, workers=workers, pin_memory=False)
+        return batches_from(dataset, 0, 1 << 40, pin_memory=False)
 
     split = shards.split("train")
     rows = split.read(np.arange(split.num_sequences))
@@ -122,7 +122,6 @@ def loading(shards: ShardSet) -> dict[str, Callable[[], object]]:
 
     ways = {"read, not masked": raw()}
     ways |= {kind: batches(kind) for kind in ("tokens", "words", "spans")}
-    ways["tokens, 1 worker"] = batches("tokens", workers=1)
     if find_spec("datasets"):
         ways["Hugging Face"] = their_batches(rows, shards.folder)
 

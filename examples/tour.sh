@@ -88,6 +88,11 @@ convert() {
   run tupelo export runs/first --to my_model
   run tupelo train tiny_cpu --initial_weights my_model --data.tokenizer my_model/tokenizer.json \
     --corpus more.txt "${SMALL[@]}" --name further
+  run tupelo train tiny_cpu --model.transformers distilbert --corpus my_texts "${SMALL[@]}" \
+    --name distil
+  run tupelo export runs/distil --to my_distil
+  run tupelo train adapt --model.folder my_distil --corpus more.txt --data.sequence_length 32 \
+    --data.valid_fraction 0.1 --steps 2
   run tupelo fill-mask my_model "The boats are [MASK] one after the other."
 }
 

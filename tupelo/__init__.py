@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pretrain.model.attached_positions import attach_positions as attach_positions
     from pretrain.model.position_encoding import PositionEncoding as PositionEncoding
     from pretrain.model.positions import POSITION_ENCODINGS as POSITION_ENCODINGS
-    from tupelo.attached_positions import attach_positions as attach_positions
     from tupelo.layer_drop import LayerDrop as LayerDrop
     from tupelo.loaded_encoder import load as load
     from tupelo.plain_training import build as build
@@ -25,7 +25,7 @@ MODULES = {
     "LayerDrop": "tupelo.layer_drop",
     "POSITION_ENCODINGS": "pretrain.model.positions",
     "PositionEncoding": "pretrain.model.position_encoding",
-    "attach_positions": "tupelo.attached_positions",
+    "attach_positions": "pretrain.model.attached_positions",
     "build": "tupelo.plain_training",
     "held_out_loss": "tupelo.plain_training",
     "load": "tupelo.loaded_encoder",

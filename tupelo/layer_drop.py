@@ -24,9 +24,9 @@ from torch import nn
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import LayerDropSettings, explain
 from pretrain.engine.stale_gradients import StaleGradients
+from pretrain.model.dropped_forward import DroppedForward
+from pretrain.model.encoder_blocks import blocks_of, is_post_norm
 from pretrain.schedules.layer_drop import branch_scales, check_layer_drop, theta_at
-from tupelo.dropped_forward import DroppedForward
-from tupelo.encoder_blocks import blocks_of, is_post_norm
 
 TIMELESS = ("none", "constant")  # schedules in which theta depends on no step
 

@@ -116,7 +116,7 @@ def training_batches(settings: RunSettings) -> Iterator[MaskedBatch]:
         ShardError: they are damaged.
     """
     batches = TrainingBatches(open_data(settings), settings, _place(settings))
-    return batches_from(batches, 0, None, workers=settings.data.loader_workers, pin_memory=False)
+    return batches_from(batches, 0, None, pin_memory=False)
 
 
 def held_out_loss(model: Objective, settings: RunSettings) -> float:

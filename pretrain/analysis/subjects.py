@@ -171,6 +171,8 @@ def _read(folder: Path, label: str, scope: Scope) -> Subject:
     newest_checkpoint(folder)  # refuses what is no run, and one without a checkpoint
     shards = {} if scope.shards is None else {"data.shards": scope.shards}
     settings = settings_with(folder, {"evaluation.rows": scope.rows, **shards})
+    if settings.model.transformers is not None:
+        raise ConfigError(f"{folder} trained a model of transformers; analyses read our own")
     return Subject(label, folder, settings, _steps(folder, settings, scope))
 
 

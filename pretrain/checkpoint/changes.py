@@ -18,12 +18,15 @@ from typing import Any, Literal, get_args
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import settings_of
 from pretrain.config.settings import OF_TEXT, RunSettings, as_json, flat, stored_settings
+from pretrain.config.settings.transformers_config import SPECIAL_IDS
 
 # Settings that change no number of the run. Shards are compared by their content.
 FREE = (
-    *("checkpoint.", "trouble.", "data.loader_workers", "data.shards"),
+    *("checkpoint.", "trouble.", "data.shards"),
     *("data.language", "data.strip_accents"),  # of the text
     *("loggers", "ds_config.timers."),
+    # Of a model of transformers, those of the tokenizer.
+    *(f"model.transformers.{name}" for name in (*SPECIAL_IDS, "max_position_embeddings")),
     "ds_config.zero_optimization.reduce_bucket_size",  # which sums are exchanged together
 )
 # How a run is executed, with the DeepSpeed JSON and the number of ranks.

@@ -25,14 +25,14 @@ def main(arguments: argparse.Namespace) -> None:
     # Imported late: torch takes seconds.
     from pretrain.convert.exports.export import export, run_of
     from pretrain.convert.pretrained import load_pretrained
-    from pretrain.convert.stock_models import stock_model
+    from pretrain.convert.stock_models import stock_architecture
 
     run = run_of(arguments.run)
     pretrained = load_pretrained(arguments.run, checkpoint=arguments.checkpoint)
     target = arguments.to or run / "export" / Path(pretrained.place).name
     check = export(pretrained, run, target)
-    stock = stock_model(pretrained.model, pretrained.objective)
-    kind = "with its own code" if stock is None else f"a stock {stock.architecture}"
+    stock = stock_architecture(pretrained.model, pretrained.objective)
+    kind = "with its own code" if stock is None else f"a stock {stock}"
     print(f"exported {pretrained.name}, step {pretrained.step:,}, to {target}: {kind}")
     print(
         f"largest difference to the trainer: {check.largest_difference:.2g} in "

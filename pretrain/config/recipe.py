@@ -45,6 +45,9 @@ def add_settings(parser: CommandParser, *, recipe_nargs: Literal["?", "*"] = "?"
     )
     texts = {"": str(RunSettings.__doc__)}
     texts |= {name: str(kind.__doc__) for name, kind in sections().items()}
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="run the code in model.folder"
+    )
     parser.add_settings(setting_fields(RunSettings), texts, _shown_values)
     recipe = "RECIPE" if recipe_nargs == "?" else "[RECIPE ...]"
     parser.usage = f"{parser.prog} {recipe} [OPTION ...] [--section.setting VALUE ...]"
@@ -76,6 +79,8 @@ def read_settings(arguments: argparse.Namespace) -> RunSettings:
         raise ConfigError("name a recipe")
     tree = read_recipe(arguments.recipe)
     _refuse_unknown(tree, arguments.recipe)
+    if arguments.trust_remote_code:
+        tree = merged_settings({"model": {"transformers": {"trust_remote_code": True}}}, tree)
     given = given_settings(arguments, setting_fields(RunSettings))
     if arguments.corpus:
         given = merged_settings(given, {"data": {"corpus": tuple(arguments.corpus)}})

@@ -24,10 +24,7 @@ TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
 
 # What a setting takes the place of, unless that is given beside it or after it.
-REPLACED = {
-    "preset": ("num_layers", "width", "num_heads", "feedforward_width"),
-    "shards": OF_TEXT,
-}
+REPLACED = {"shards": OF_TEXT}
 
 
 def read_recipe(recipe: str) -> dict[str, Any]:
@@ -185,7 +182,7 @@ def toml_in(path: Path) -> dict[str, Any]:
 def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     """Return the tables of a recipe with others laid over them."""
     merged = dict(base)
-    for new, others in REPLACED.items():  # a new preset is a new shape, new shards are other text
+    for new, others in REPLACED.items():  # new shards are other text
         if extra.get(new) is not None:
             merged = {name: value for name, value in merged.items() if name not in others}
     for name, value in extra.items():

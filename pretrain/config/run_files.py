@@ -37,7 +37,7 @@ class _Line(BaseModel):
 
 
 class _Totals(_Line):
-    step: Count
+    step: Count  # 0: of the weights that a run began with
     tokens: Count
     training_seconds: Amount
     flops: Amount
@@ -47,9 +47,6 @@ class EvaluationLine(_Totals):
     """A line of evals.jsonl."""
 
     loss: Loss  # infinity: diverged, NaN too
-    training_seconds: Speed
-    step: Annotated[int, Field(ge=1, lt=1 << 63)]
-    tokens: Annotated[int, Field(ge=1, lt=1 << 63)]
 
 
 class Metrics(_Totals):

@@ -17,6 +17,9 @@ from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, EncodingSettings, RunSettings
+from pretrain.config.settings.transformers_config import trusts_code
+from pretrain.convert.external.masked_language_model import read_masked_language_model
+from pretrain.convert.model import ENCODER_ALONE
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.data.frequencies import word_frequencies
 from pretrain.data.shards import open_data
@@ -26,12 +29,14 @@ from pretrain.model.positions import POSITION_ENCODINGS
 
 # Settings that change neither the meaning of a weight nor the shapes.
 FREE = {
-    *("preset", "dropout", "attention_dropout"),
+    *("dropout", "attention_dropout"),
     *("initializer_range", "branch_initialisation", "output_bias"),
+    "folder",
 }
 # Those of the positions alone, which may be new.
 OF_POSITIONS = {"positions", "max_sequence_length", *EncodingSettings.model_fields}
 POSITIONS = ".positions."  # in the name of every weight that belongs to an encoding
+NO_HEAD = "pre-training needs one; fine-tune it, or give a model for masked words"
 ENTRIES_TRIED = 1000  # capitalised, in any script
 
 
@@ -63,7 +68,7 @@ def load_initial_weights(
         weights = {name: value for name, value in weights.items() if POSITIONS not in name}
         own = model.state_dict().items()
         weights |= {name: value for name, value in own if POSITIONS in name}
-    model.load_state_dict(weights)
+    model.load_state_dict(weights, strict=False)  # they were compared; tied ones have one name
     return {"place": pretrained.place, "name": pretrained.name, "step": pretrained.step}
 
 
@@ -79,10 +84,17 @@ def fitting_weights(settings: RunSettings, shards: ShardSet | None = None) -> Pr
         ShardError: the manifest or the tokenizer of the run that is named is damaged.
         TokenizerError: the tokenizer of an external model cannot be used.
     """
-    if settings.initial_weights is None:
+    folder = settings.model.folder
+    if folder is not None:
+        trusts = trusts_code(settings.model.transformers)
+        pretrained = read_masked_language_model(folder, trust_remote_code=trusts)
+        if pretrained.objective == ENCODER_ALONE:
+            raise ConfigError(f"model.folder={folder} has no head for masked words: {NO_HEAD}")
+    elif settings.initial_weights is None:
         return None
-    pretrained = load_pretrained(settings.initial_weights)
-    _check_model(pretrained, settings)
+    else:
+        pretrained = load_pretrained(settings.initial_weights)
+        _check_model(pretrained, settings)
     if shards is not None:
         tokenizer = read_tokenizer(shards.tokenizer_path)
         ours = TextEncoder(tokenizer, shards.manifest.tokenizer)
@@ -118,8 +130,15 @@ def _check_model(pretrained: Pretrained, settings: RunSettings) -> None:
             f"{there} were trained with objective={pretrained.objective}, and this run has "
             f"objective={settings.objective}; name weights of this objective"
         )
-    encoding = lookup(POSITION_ENCODINGS, settings.model.positions, setting="model.positions")
-    unread = EncodingSettings.model_fields.keys() - encoding.own_settings
+    if pretrained.model.transformers is not None and settings.model.transformers is None:
+        raise ConfigError(
+            f"{there} is no model of ours but one of transformers, which is trained as it is: "
+            f"--model.folder {pretrained.place}, with a recipe such as adapt"
+        )
+    unread = set(EncodingSettings.model_fields)
+    if settings.model.transformers is None:
+        encoding = lookup(POSITION_ENCODINGS, settings.model.positions, setting="model.positions")
+        unread -= set(encoding.own_settings)
     free = FREE | (OF_POSITIONS if settings.initial_positions == "new" else unread)
     theirs, ours = pretrained.model.model_dump(), settings.model.model_dump()
     different = {

@@ -17,6 +17,9 @@ from pretrain.convert.weights import check_weights
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.objectives.replaced_tokens import Discriminator
+from pretrain.model.objectives.transformers_model import TransformersModel
+
+ENCODER_ALONE = "encoder_alone"  # the objective of weights without a head for masked words
 
 
 class Pretrained(NamedTuple):
@@ -44,7 +47,10 @@ class Pretrained(NamedTuple):
         def build() -> nn.Module:
             if self.objective == REPLACED_TOKEN_DETECTION and self.electra is None:
                 return Discriminator(self.model)
-            return build_objective(self.model, self.objective, self.electra)
+            network = build_objective(self.model, self.objective, self.electra)
+            if self.objective == ENCODER_ALONE:
+                network.head = nn.Module()
+            return network
 
         check_weights(self.weights, build, place=self.place)
         last, size = self.text_encoder.record.vocabulary_size - 1, self.model.vocabulary_size
@@ -56,14 +62,18 @@ class Pretrained(NamedTuple):
         return self
 
 
-def restored_network(pretrained: Pretrained) -> MaskedLanguageModel | Discriminator:
+def restored_network(
+    pretrained: Pretrained,
+) -> MaskedLanguageModel | TransformersModel | Discriminator:
     """Return the encoder and its head with their weights, in evaluation mode.
 
     Raises:
         ConfigError: it was trained for an objective of the user's own.
     """
-    network: MaskedLanguageModel | Discriminator
-    if pretrained.objective == REPLACED_TOKEN_DETECTION:
+    network: MaskedLanguageModel | TransformersModel | Discriminator
+    if pretrained.model.transformers is not None:
+        network = TransformersModel(pretrained.model)
+    elif pretrained.objective == REPLACED_TOKEN_DETECTION:
         network = Discriminator(pretrained.model)
     elif pretrained.objective == DEFAULT_OBJECTIVE:
         network = MaskedLanguageModel(pretrained.model)
@@ -72,7 +82,7 @@ def restored_network(pretrained: Pretrained) -> MaskedLanguageModel | Discrimina
             f"{pretrained.place} was trained with objective={pretrained.objective}; this needs a "
             f"model of objective={DEFAULT_OBJECTIVE} or {REPLACED_TOKEN_DETECTION}"
         )
-    network.load_state_dict(without_generator(pretrained.weights))
+    network.load_state_dict(without_generator(pretrained.weights), strict=False)
     return network.eval()
 
 
@@ -81,6 +91,8 @@ def token_logits(pretrained: Pretrained) -> Callable[[Tensor, Tensor | None], Te
     model = restored_network(pretrained)
     if isinstance(model, Discriminator):
         return model.logits
+    if isinstance(model, TransformersModel):
+        return lambda ids_BS, lengths_B: model.logits(ids_BS, None, lengths_B=lengths_B)
 
     def logits(ids_BS: Tensor, lengths_B: Tensor | None) -> Tensor:
         x_BSD = model.encoder(ids_BS, lengths_B=lengths_B)

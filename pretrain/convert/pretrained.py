@@ -10,17 +10,21 @@ from pretrain.checkpoint.folders import CHECKPOINTS, newest_checkpoint, step_of
 from pretrain.checkpoint.folders import checkpoints_of as checkpoints_of
 from pretrain.checkpoint.format import CheckpointError, load_weights
 from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
-from pretrain.convert.exports.hf_format import is_export, read_export
+from pretrain.convert.exports.hf_format import CONFIG_FILE, is_export, read_export
 from pretrain.convert.external.fairseq_tupe import read_tupe
 from pretrain.convert.external.hf_bert import (
     is_hub_name,
     is_hugging_face_folder,
     read_transformers_model,
+    transformers_folder,
 )
+from pretrain.convert.external.masked_language_model import read_masked_language_model
 from pretrain.convert.model import Pretrained as Pretrained
 from pretrain.convert.model import restored_network as restored_network
+from pretrain.convert.stock_models import is_understood
 
 
 def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
@@ -53,11 +57,13 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     if folder.suffix == ".pt" and folder.is_file():
         return read_tupe(Path(place))
     if is_hugging_face_folder(folder) or (folder.suffix != ".pt" and is_hub_name(str(place))):
-        return read_transformers_model(str(place))
+        config = read_json_object(transformers_folder(str(place)) / CONFIG_FILE)
+        kind = read_transformers_model if is_understood(config) else read_masked_language_model
+        return kind(str(place))
     raise ConfigError(
         f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
-        f"{CHECKPOINTS}/step_* folders, an export, a BERT saved by Hugging Face's transformers "
-        "(config.json and its weights), or a .pt file of the TUPE authors' code"
+        f"{CHECKPOINTS}/step_* folders, an export, an encoder saved by Hugging Face's "
+        "transformers (config.json and its weights), or a .pt file of the TUPE authors' code"
     )
 
 

@@ -79,6 +79,7 @@ UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),
+    "tie_word_embeddings": (True, None),
 }
 
 
@@ -86,6 +87,14 @@ def stock_model(model: ModelSettings, objective: str) -> StockModel | None:
     """Return the model of transformers that is the same; None: it has none."""
     is_stock = model.positions == "bert-a" and model.norm == "post"
     return STOCK_MODELS.get(objective) if is_stock else None
+
+
+def stock_architecture(model: ModelSettings, objective: str) -> str | None:
+    """Return the class of transformers that loads a model with its head; None: code of ours."""
+    if isinstance(model.transformers, dict):
+        return f"{model.transformers['model_type']} for AutoModelForMaskedLM"
+    stock = stock_model(model, objective)
+    return None if stock is None else stock.architecture
 
 
 def check_understood(config: Mapping[str, Any], place: Path) -> None:
@@ -100,6 +109,14 @@ def check_understood(config: Mapping[str, Any], place: Path) -> None:
                 f"{place} has {name}={quoted(config.get(name))}; supported are BERT and ELECTRA "
                 f"with {name}={values[0]!r}"
             )
+
+
+def is_understood(config: Mapping[str, Any]) -> bool:
+    """Return whether a model is one of ours; else it is one of transformers, as it is."""
+    generates = "ElectraForMaskedLM" in (config.get("architectures") or ())
+    projects = config.get("embedding_size", config.get("hidden_size")) != config.get("hidden_size")
+    known = all(config.get(name) in values for name, values in UNDERSTOOD.items())
+    return known and not generates and not projects
 
 
 def stock_names(kind: StockModel, num_layers: int) -> dict[str, tuple[str, ...]]:

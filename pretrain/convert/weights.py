@@ -110,7 +110,7 @@ def check_weights(
         ConfigError: they are not; names some.
     """
     with shapes_only():
-        expected = build().state_dict()
+        expected = dict(build().named_parameters())  # of tied weights one
     missing = sorted(expected.keys() - weights.keys())
     if missing and all(name.startswith("head.") for name in missing):
         raise ConfigError(

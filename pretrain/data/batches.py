@@ -6,26 +6,20 @@ number of ranks too, sees the samples that the straight run would have seen.
 """
 
 import itertools
-import multiprocessing
-import os
-import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from multiprocessing.queues import Queue
 from typing import Any, Literal, NamedTuple
 
 import numpy
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from data_prep.masking import IGNORED, mask_sequences, predictions_per_sequence
 from data_prep.shards.format import ShardSet, SplitSequences
-from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import HELD_OUT_SEED, masking_of, num_held_out_sequences
-from pretrain.distributed.signals import end_only_with_parent, signals_blocked
 
 # Separates the order of the samples from every other use of the seed.
 ORDER_STREAM = 0x6F72646572
@@ -41,25 +35,6 @@ class MaskedBatch(NamedTuple):
     def num_predictions(self) -> int:
         """Return how many labels are not IGNORED; for a batch that is still on the host."""
         return int(self.labels_M.ne(IGNORED).sum())
-
-
-class SentBatch:
-    """A batch on its way from a worker, through a pipe.
-
-    Tensors would go through files in /dev/shm, of which Docker gives 64 MB; where it is full, torch
-    drops the batch and waits for it for ever.
-    """
-
-    def __init__(self, batch: Any) -> None:  # a MaskedBatch, from the loader
-        self._arrays = [tensor.numpy() for tensor in batch]
-
-    def received(self) -> MaskedBatch:
-        """Return the batch."""
-        return MaskedBatch(*map(torch.from_numpy, self._arrays))
-
-    def pin_memory(self) -> MaskedBatch:
-        """Return the batch in pinned memory; the loader's own thread calls it."""
-        return MaskedBatch(*(tensor.pin_memory() for tensor in self.received()))
 
 
 class Place(NamedTuple):
@@ -175,35 +150,12 @@ def epoch_order(num_sequences: int, seed: int, epoch: int) -> NDArray[numpy.uint
 
 
 def batches_from(
-    dataset: Dataset[MaskedBatch], first: int, end: int | None, *, workers: int, pin_memory: bool
+    dataset: Dataset[MaskedBatch], first: int, end: int | None, *, pin_memory: bool
 ) -> Iterator[MaskedBatch]:
-    """Iterate over the items first .. end - 1; a resumed run skips nothing, it starts there.
-
-    Without an end, workers make a few batches more than are taken.
-
-    Raises:
-        ConfigError: workers cannot be started.
-    """
-    try:
-        if workers:
-            multiprocessing.Lock()  # a file in /dev/shm, as the loader needs
-    except OSError as error:
-        raise ConfigError(
-            f"no loader worker can start: {error.strerror}; make room in /dev/shm, or set "
-            "data.loader_workers 0"
-        ) from None
-    loader: DataLoader[Any] = DataLoader(
-        dataset,
-        collate_fn=SentBatch if workers else None,
-        batch_size=None,
-        sampler=itertools.count(first) if end is None else range(first, end),
-        num_workers=workers,
-        pin_memory=pin_memory,
-        worker_init_fn=_begin_worker,
-    )
-    with signals_blocked():  # until the workers ignore them
-        found = iter(loader)
-    return (one.received() if isinstance(one, SentBatch) else one for one in found)
+    """Yield the items first .. end - 1; a resumed run skips nothing, it starts there."""
+    for index in itertools.count(first) if end is None else range(first, end):
+        batch = dataset[index]
+        yield MaskedBatch(*(part.pin_memory() for part in batch)) if pin_memory else batch
 
 
 def predictions_per_batch(settings: RunSettings) -> int:
@@ -212,19 +164,6 @@ def predictions_per_batch(settings: RunSettings) -> int:
         settings.data.sequence_length, settings.data.masked_probability
     )
     return predictions * settings.batch.global_sequences
-
-
-def _begin_worker(_number: int) -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None and parent.pid is not None
-    end_only_with_parent(parent.pid)
-    # A batch that cannot be sent, as where memory is short, would be dropped, and waited for.
-    Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
-
-
-def _end_worker(error: Exception, _batch: object) -> None:
-    sys.stderr.write(f"a batch cannot be sent: {type(error).__name__} {error}\n")
-    os._exit(1)
 
 
 def _joined(batches: list[MaskedBatch]) -> MaskedBatch:

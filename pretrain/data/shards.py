@@ -201,9 +201,9 @@ def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:
 
     That of replaced-token detection depends on the generator: what it draws is the input.
     """
-    from pretrain.model.objectives.catalog import objective_named  # torch: builds need none
+    from pretrain.model.objectives.catalog import objective_of  # torch: builds need none
 
-    held_out_loss = objective_named(settings.objective).held_out_loss
+    held_out_loss = objective_of(settings.model, settings.objective).held_out_loss
     shares = settings.data.mask_shares
     # The share of its blocks, and the weights of both losses, were settings.
     electra = (settings.electra.generator_width, 1.0, 1.0, 50.0)

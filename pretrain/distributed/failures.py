@@ -16,7 +16,6 @@ from typing import NoReturn
 import torch
 
 from data_prep.files.quoting import on_one_line
-from data_prep.files.workers import WorkerDied
 from data_prep.shards.manifest import ShardError
 from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.distributed.ranks import Ranks
@@ -29,10 +28,7 @@ LOST_RANK = re.compile(
 )
 # Printed as one line, without a traceback.
 USER_ERRORS = (ConfigError, ShardError, AnomalyError)
-LOST_WORKER = re.compile(r"DataLoader worker \(pid.*?\) (?:is killed by signal: \w+|exited \w+)")
 LONGEST_COMPLAINT = 200  # of torch, which appends advice on its allocator
-# Raised instead while a worker sends a batch; collectives raise RuntimeError.
-LOST_BATCH = (ConnectionRefusedError, ConnectionResetError, EOFError)
 
 
 @contextlib.contextmanager
@@ -41,7 +37,6 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
 
     Raises:
         ConfigError: in a run with one rank, the memory of the GPU ran out.
-        WorkerDied: in a run with one rank, a loader worker was killed.
         Exception: in a run with one rank, any other error of the body.
     """
     try:
@@ -59,26 +54,17 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
             )
         if ranks.world_size > 1:
             _end(ranks, known, lost)
-        if lost is not None:
-            raise WorkerDied(lost) from None
         if known is not error:
             raise known from error
         raise
 
 
 def lost_process(error: Exception) -> str | None:
-    """Return a message if the error means that another process died, else None."""
-    text = str(error) if isinstance(error, RuntimeError) else ""
-    worker = LOST_WORKER.search(text)
-    if worker or isinstance(error, LOST_BATCH):
-        reason = worker[0] if worker else type(error).__name__
-        return (
-            f"a loader worker died ({reason}); the kernel kills processes when memory runs "
-            "out: lower data.loader_workers"
-        )
-    if found := LOST_RANK.search(text):
-        return f"lost another rank ({found[0]}); what it printed before it ended says why"
-    return None
+    """Return a message if the error means that another rank died, else None."""
+    found = LOST_RANK.search(str(error)) if isinstance(error, RuntimeError) else None
+    if found is None:
+        return None
+    return f"lost another rank ({found[0]}); what it printed before it ended says why"
 
 
 def _end(ranks: Ranks, error: Exception, lost: str | None) -> NoReturn:

@@ -5,13 +5,10 @@ or SIGHUP (a closed terminal; not under nohup) the training loop saves and exits
 second signal, but SIGUSR1, ends the process at once.
 """
 
-import contextlib
 import os
 import select
 import signal
-import threading
 import time
-from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Literal
 
@@ -111,29 +108,3 @@ def silence_unread_output() -> None:
         # The write end of a pipe reports POLLERR when its reader is gone.
         if any(event & select.POLLERR for _, event in poll.poll(0)):
             os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
-
-
-@contextlib.contextmanager
-def signals_blocked() -> Iterator[None]:
-    """Block the signals; processes that are forked inside never receive them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def end_only_with_parent(parent: int) -> None:
-    """Ignore the signals that reach the whole job, except SIGTERM from the parent.
-
-    For loader workers: a terminal and Slurm signal them too, and the run needs their batches for
-    its last step. The parent ends them by SIGTERM.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-
-    def listen() -> None:
-        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
-            pass
-        os._exit(0)
-
-    threading.Thread(target=listen, name="parent's SIGTERM", daemon=True).start()

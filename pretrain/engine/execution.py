@@ -7,6 +7,7 @@ ranks try the plan. What cannot work is refused before anything starts.
 
 import dataclasses
 import importlib.util
+import inspect
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ from pretrain.model.kernels.triton_tilings import HEAD_WIDTHS
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.model.shapes import shapes_only
+from pretrain.model.transformers_encoder import build_whole, steps_of_head
 
 VOLTA, AMPERE = (7, 0), (8, 0)
 
@@ -70,6 +73,8 @@ def build_model(settings: RunSettings, ds_config: dict[str, Any], ranks: Ranks) 
     machine = this_machine(ds_config, ranks.device)
     execution = on_first_rank(ranks, lambda: plan_execution(settings, machine))
     with refused_once(ranks):
+        if settings.model.transformers is not None:
+            return build_objective(settings.model, settings.objective, None, execution)
         if execution.fuses_loss:
             execution = _with_kernels(execution, settings, ranks)
         # First: the attention is checked compiled only where blocks are.
@@ -103,6 +108,8 @@ def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
     Raises:
         ConfigError: what the settings ask for cannot work on such a machine.
     """
+    if settings.model.transformers is not None:
+        return _their_execution(settings)
     attention: str = settings.engine.attention
     reason, otherwise = "as set", ""
     if attention == "auto":
@@ -124,6 +131,31 @@ def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
         settings.engine.recompute_blocks,
         fuses_loss=obstacle is None,
         kernel_problem=f"no kernel of ours: {obstacle}" if is_news and is_expected else None,
+    )
+
+
+def _their_execution(settings: RunSettings) -> ExecutionPlan:
+    """Decide how a model of transformers runs: as it is."""
+    engine, attached = settings.engine, settings.model.positions != "own"
+    refused = {
+        f"engine.attention={engine.attention}": engine.attention in ("fused", "triton")
+        or (attached and engine.attention != "auto"),
+        "engine.cpu_kernels=on": engine.cpu_kernels == "on",
+        "engine.compile_blocks=on": engine.compile_blocks == "on",
+    }
+    if given := [name for name, is_given in refused.items() if is_given]:
+        raise ConfigError(f"{given[0]} is for our own models, not one of transformers; remove it")
+    with shapes_only():
+        whole = build_whole(settings.model)
+    steps, notes = steps_of_head(whole), ["transformers' own"]
+    if not steps:
+        notes.append("logits of all tokens, as its head is not known")
+    code = inspect.getfile(type(whole))
+    if "transformers_modules" in code:
+        notes.append(f"code of {code}")
+    attention = "own" if engine.attention == "auto" else engine.attention
+    return ExecutionPlan(
+        attention, "; ".join(notes), recomputes_blocks=settings.engine.recompute_blocks
     )
 
 

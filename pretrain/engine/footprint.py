@@ -9,7 +9,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.engine.optimizers import optimizer_named
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.execution_plan import ExecutionPlan
-from pretrain.model.objectives.catalog import objective_named
+from pretrain.model.objectives.catalog import objective_of
 
 
 def rank_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
@@ -49,7 +49,8 @@ def needed_bytes(
     product, weight = compute_type(ds_config).itemsize, weight_type(ds_config).itemsize
     predictions = predictions_per_sequence(length, settings.data.masked_probability)
     total = 0.0
-    for network in objective_named(settings.objective).networks(settings.model, settings.electra):
+    kind = objective_of(settings.model, settings.objective)
+    for network in kind.networks(settings.model, settings.electra):
         model = network.model
         # 17 widths, where the feed-forward layer has 4.
         block: float = 9 * model.width + 2 * model.feedforward_width

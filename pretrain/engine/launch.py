@@ -23,8 +23,10 @@ from pretrain.engine.optimizers import checked_optimizer
 from pretrain.engine.parameter_groups import check_table_rates
 from pretrain.engine.zero_choice import automatic_stage, has_bf16, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
+from pretrain.model.encoder_blocks import PRE_NORM
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.objective import Objective
+from pretrain.model.objectives.transformers_model import TransformersModel
 from pretrain.model.shapes import shapes_only
 from pretrain.schedules.layer_drop import check_layer_drop, check_sequence_draws
 from pretrain.schedules.learning_rate import learning_rate_at
@@ -56,6 +58,7 @@ def checked_ds_config(
     # Builds the model without memory: refuses unknown parts.
     parameters_by_group(settings.model, settings.objective, settings.electra)
     check_table_rates(settings)
+    check_rescale(settings)
     # CUDA can execute whatever exists; `check_machine` refuses what this machine cannot.
     checked_optimizer(settings.optimizer, "cuda", ds_config)
     check_sequence_draws(settings, ranks.world_size)
@@ -63,6 +66,22 @@ def checked_ds_config(
     filled = with_fitted_buckets(filled, settings)
     check_ds_config(filled)
     return filled
+
+
+def check_rescale(settings: RunSettings) -> None:
+    """Refuse to scale the kept blocks of a model of transformers that end in a norm.
+
+    Raises:
+        ConfigError: they do, or it is not known that they do not.
+    """
+    drop, config = settings.layer_drop, settings.model.transformers
+    if drop.schedule == "none" or not drop.rescale or not isinstance(config, dict):
+        return
+    if config["model_type"] not in PRE_NORM:
+        raise ConfigError(
+            f"layer_drop.rescale=true needs blocks that add to their input, as PreLN's; those of "
+            f"{config['model_type']} end in a norm: --layer_drop.rescale false"
+        )
 
 
 def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Device) -> None:
@@ -114,6 +133,8 @@ def build_engine(
     if load_weights is not None:
         load_weights(model)
     with refused_once(ranks):
+        if isinstance(model, TransformersModel):
+            model.check(settings.data.sequence_length)
         micro_batches = choose_micro_batches(
             settings, ds_config, ranks, model.execution, model=model, before=sequences_before
         )

@@ -3,12 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
 
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSettings
 from pretrain.model.encoder import build_position_encoding
-from pretrain.model.objectives.catalog import build_objective, objective_named
+from pretrain.model.objectives.catalog import build_objective, objective_of
 from pretrain.model.objectives.objective import Network
 from pretrain.model.shapes import shapes_only
+from pretrain.model.transformers_encoder import measured
 
 # A backward pass multiplies twice per forward multiplication: by weights and by activations.
 PASSES = 3
@@ -83,12 +87,15 @@ def training_cost(
     electra: ElectraSettings | None = None,
 ) -> TrainingCost:
     """Return the cost of rows of `sequence_length` tokens."""
-    networks = objective_named(objective).networks(model, electra)
+    networks = objective_of(model, objective).networks(model, electra)
     return TrainingCost([_network_cost(each, sequence_length) for each in networks])
 
 
 def _network_cost(network: Network, length: int) -> NetworkCost:
     model, width = network.model, network.model.width
+    if model.transformers is not None:
+        counted = round(PASSES * 2 * measured(model, length).block_per_row)
+        return NetworkCost(network, length, counted, mapping_per_position=0, positions_per_pass=0)
     with shapes_only():
         positions = build_position_encoding(model)
     attention = length * (3 * width * width + 2 * length * width)
@@ -116,16 +123,20 @@ def parameters_by_group(
     with shapes_only():
         network = build_objective(model, objective, electra)
     encoder = network.encoder
-    parts = {
-        "token embeddings": encoder.token_embeddings,
-        "positions": encoder.positions,
+    parts: dict[str, Any] = {
+        "token embeddings": [encoder.token_embeddings],
+        "positions": [encoder.positions] if hasattr(encoder, "positions") else [],
         "blocks": encoder.blocks,
-        "head": network.head,
+        "head": [network.head],
     }
     # What an objective has besides encoder and head, such as a generator.
     parts |= {
-        name: part for name, part in network.named_children() if name not in ("encoder", "head")
+        name: [part] for name, part in network.named_children() if name not in ("encoder", "head")
     }
-    groups = {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
+    groups, counted = dict[str, int](), set[nn.Parameter]()
+    for name, modules in parts.items():
+        own = {parameter for part in modules for parameter in part.parameters()} - counted
+        groups[name] = sum(parameter.numel() for parameter in own)
+        counted |= own
     total = sum(parameter.numel() for parameter in network.parameters())
     return {**groups, "other norms": total - sum(groups.values()), "total": total}

@@ -55,7 +55,6 @@ class MeasuredSteps:
             else TrainingBatches(shards, executed, place),
             0,
             None,
-            workers=executed.data.loader_workers,
             pin_memory=ranks.device == "cuda",
         )
         drop = at_constant_theta(executed.layer_drop, theta_of(executed))

@@ -26,9 +26,13 @@ class RunRequest(NamedTuple):
         """Return the run in a line."""
         settings, model = self.settings, self.settings.model
         length = f"{settings.steps:,} steps" if settings.hours is None else f"{settings.hours:g} h"
+        kind = f"{model.positions}, {model.norm} norm"
+        if isinstance(model.transformers, dict):
+            kind = f"{model.transformers['model_type']} of transformers"
+            kind += f" with {model.positions}" if model.positions != "own" else ""
         return (
-            f"{settings.name}: {model.num_layers} layers x {model.width}, {model.positions}, "
-            f"{model.norm} norm; {length}; run folder {self.folder}"
+            f"{settings.name}: {model.num_layers} layers x {model.width}, {kind}; {length}; "
+            f"run folder {self.folder}"
         )
 
     @property

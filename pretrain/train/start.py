@@ -12,6 +12,7 @@ from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import compute_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
+from pretrain.config.settings.transformers_config import with_special_ids
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import held_out_fingerprint, open_data, with_text_of
@@ -65,7 +66,7 @@ def run(
     """
     is_new = request.beginning == "start"
     shards = on_first_rank(ranks, lambda: open_data(request.settings))
-    settings = with_text_of(request.settings, shards.manifest)
+    settings = _with_tokenizer(with_text_of(request.settings, shards.manifest), shards)
     request = request._replace(settings=settings)
     launch = _launch(settings, shards, ranks)
     record = RunRecord(request.folder)
@@ -98,6 +99,16 @@ def run(
     newest = None if checkpoint is None else progress.step
     saver = Saver(request.folder, settings.checkpoint, ranks, newest=newest)
     Trainer(executed, engine, shards, record, progress, rate, saver, interruption).train()
+
+
+def _with_tokenizer(settings: RunSettings, shards: ShardSet) -> RunSettings:
+    """Return the settings; a new model of transformers pads with the padding of the tokenizer."""
+    config = settings.model.transformers
+    if not isinstance(config, dict) or settings.model.folder is not None:
+        return settings
+    config = with_special_ids(config, shards.manifest.tokenizer.special_tokens)
+    model = settings.model.model_copy(update={"transformers": config})
+    return settings.model_copy(update={"model": model})
 
 
 def _resumption(

@@ -59,6 +59,8 @@ class Trainer:
         self.held_out_batches = HeldOutBatches(shards, settings, place)
         self.all_reduce = DelayedAllReduce(self.ranks)
         self.clock = Stopwatch()  # of training only
+        weights = settings.initial_weights or settings.model.folder
+        self.begins_with_weights = weights is not None
         self._stops = False  # whether all ranks know that one was interrupted
         self._armed_at = 0.0
         self.monitor = StabilityMonitor(settings, engine, shards, saver, record.folder)
@@ -113,9 +115,11 @@ class Trainer:
             self.training_batches,
             progress.step * accumulation,
             None if hours is not None else self.settings.steps * accumulation,
-            workers=self.settings.data.loader_workers,
             pin_memory=self.ranks.device == "cuda",
         )
+        if progress.step == 0 and self.begins_with_weights:
+            self.begins_with_weights = False  # once, also if the run rewinds
+            self._evaluate(display)
         self.clock.restart()
         while not horizon.is_end(progress.step):
             plan = progress.next_plan()
@@ -247,14 +251,17 @@ class Trainer:
             if self.ranks.is_first:
                 self.record.log(metrics)
         if evaluates:
-            batches = (self.held_out_batches[index] for index in range(len(self.held_out_batches)))
-            found = self.engine.evaluate(batches)
-            evaluation = self.progress.take_evaluation(found)
-            if self.ranks.is_first:
-                self.record.log_evaluation(evaluation)
-                display.show_evaluation(evaluation["step"], found.loss)
+            self._evaluate(display)
         if saves:
             self._save()
+
+    def _evaluate(self, display: StepDisplay) -> None:
+        batches = (self.held_out_batches[index] for index in range(len(self.held_out_batches)))
+        found = self.engine.evaluate(batches)
+        evaluation = self.progress.take_evaluation(found)
+        if self.ranks.is_first:
+            self.record.log_evaluation(evaluation)
+            display.show_evaluation(evaluation["step"], found.loss)
 
     def _due(self, done: int) -> tuple[bool, bool, bool]:
         settings = self.settings

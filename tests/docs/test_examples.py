@@ -65,7 +65,7 @@ echo 127.0.0.1
 """
 # tupe_large, but for its size.
 SMALL = [
-    *("--model.preset", "none", "--model.num_layers", "2", "--model.width", "32"),
+    *("--model.num_layers", "2", "--model.width", "32"),
     *("--model.num_heads", "2", "--model.feedforward_width", "64"),
     *("--model.vocabulary_size", "256", "--data.sequence_length", "32"),
     *("--batch.global_sequences", "8", "--steps", "4", "--checkpoint.pinned", "2"),

@@ -1,4 +1,4 @@
-"""The blocks on exports of docs/MODELS.md run; the examples with transformers' Trainer learn."""
+"""The blocks of docs/HUGGING_FACE.md run; the examples with transformers' Trainer learn."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from tests.pretrain.conftest import command, shards
 
 __all__ = ["command", "shards"]  # fixtures
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "MODELS.md").read_text().partition("\n## Export")[2]
+PAGE = (ROOT / "docs" / "HUGGING_FACE.md").read_text().partition("\n## Export")[2]
 BLOCKS = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "import" in block]
 pytestmark = pytest.mark.slow("needs the extra clients, which run_tests.sh --all installs")
 

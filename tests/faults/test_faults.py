@@ -20,15 +20,12 @@ ABOUT_THE_DISK = re.compile("no space left|file too large", re.IGNORECASE)
 
 
 @pytest.mark.parametrize(
-    ("variant", "workers"),
-    mostly_slow(
-        [(Variant(1), 0), (Variant(2), 2), (Variant(3, 2), 0)],
-        "further stages, loader workers, ranks",
-    ),
+    "variant",
+    mostly_slow([(Variant(1),), (Variant(2),), (Variant(3, 2),)], "further stages, ranks"),
 )
-def test_kills_at_random_moments(new_run, variant, workers):
+def test_kills_at_random_moments(new_run, variant):
     """SIGKILL of all ranks, as by a loss of power: in the set-up and twice in any steps after."""
-    run = new_run(variant, words=("--data.loader_workers", workers))
+    run = new_run(variant)
     moments = random.Random(variant.name)
     for steps in (0, moments.randint(1, 7), moments.randint(1, 7)):
         seconds = moments.uniform(0, 0.1 if steps else 1)
@@ -106,17 +103,6 @@ def test_a_full_disk_costs_the_saves_that_it_meets_and_nothing_else(new_run, tmp
     left.finish()
     assert left.first_step() == SAVE_EVERY
     left.judge()
-
-
-@pytest.mark.slow("mounts a disk")
-def test_a_full_shared_memory_stops_no_loader_workers(new_run, tmp_path):
-    run = new_run(words=("--data.loader_workers", 2))
-    fault = ("/dev/shm", 1 << 20, 0, SAVE_EVERY + 2, NEWEST + 2, tmp_path / "copies")
-    launch = run.start("full_disk", *fault)
-    if launch.wait() == [CANNOT_MOUNT]:
-        pytest.skip("neither root nor user namespaces: no tmpfs can be mounted")
-    assert launch.statuses() == [0], launch.output[-3000:]
-    run.judge()
 
 
 def rank_process(launch, rank):

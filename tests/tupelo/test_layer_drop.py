@@ -11,9 +11,9 @@ from transformers import AutoConfig, AutoModel
 import tupelo
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import LayerDropSettings
+from pretrain.model.encoder_blocks import POST_NORM, PRE_NORM, blocks_of
 from pretrain.schedules.layer_drop import branch_scales, theta_at
 from tests.selection import mostly_slow
-from tupelo.encoder_blocks import POST_NORM, PRE_NORM, blocks_of
 
 SHAPE = {
     "vocab_size": 64,

@@ -32,9 +32,6 @@ class DataSettings(TextSettings):
         description="shares of predicted tokens that are replaced by [MASK], and by a random one; "
         "the rest stay; ELECTRA: 0.85,0",
     )
-    loader_workers: int = Field(
-        0, ge=0, description="processes that prepare batches; 0: none, the rank itself does"
-    )
 
     @field_validator("mask_shares")
     @classmethod

@@ -5,7 +5,12 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from data_prep.files.quoting import quoted
-from pretrain.config.settings.section import Section
+from pretrain.config.settings.section import Section, is_changed
+from pretrain.config.settings.transformers_config import (
+    FIELDS,
+    configuration_of,
+    with_configuration,
+)
 
 DEFAULT_OBJECTIVE = "masked_language_model"  # also of runs that name none
 
@@ -13,14 +18,6 @@ REPLACED_TOKEN_DETECTION = "replaced_token_detection"  # ELECTRA
 
 # Bounds far above any real model: a typo fails before allocation.
 MOST_LAYERS, WIDEST, LONGEST_ROW, LARGEST_VOCABULARY = 4096, 1 << 18, 1 << 18, 1 << 26
-
-PRESETS: dict[str, dict[str, int]] = {
-    # Turc et al. 2019 (mini, small) and Devlin et al. 2018 (base, large)
-    "mini": {"num_layers": 4, "width": 256, "num_heads": 4},
-    "small": {"num_layers": 4, "width": 512, "num_heads": 8},
-    "base": {"num_layers": 12, "width": 768, "num_heads": 12},
-    "large": {"num_layers": 24, "width": 1024, "num_heads": 16},
-}
 
 
 class EncodingSettings(Section):
@@ -55,9 +52,6 @@ class EncodingSettings(Section):
 class ModelSettings(EncodingSettings):
     """Shape and variant of the encoder."""
 
-    preset: Literal["mini", "small", "base", "large"] | None = Field(
-        None, description="fills in the next four settings where they are not given"
-    )
     num_layers: int = Field(12, ge=1, le=MOST_LAYERS, description="number of Transformer blocks")
     width: int = Field(768, ge=1, le=WIDEST, description="width of the hidden states")
     num_heads: int = Field(12, ge=1, le=WIDEST, description="attention heads")
@@ -70,7 +64,10 @@ class ModelSettings(EncodingSettings):
     max_sequence_length: int = Field(
         512, ge=8, le=LONGEST_ROW, description="longest sequence, size of the position table"
     )
-    positions: str = Field("tupe-r", description="position encoding, see docs/SETTINGS.md")
+    positions: str = Field(
+        "tupe-r",
+        description="position encoding, see docs/SETTINGS.md; own: that of a model of transformers",
+    )
     norm: Literal["pre", "post"] = Field(
         "pre", description="LayerNorm before (PreLN) or after (PostLN) a branch"
     )
@@ -90,19 +87,27 @@ class ModelSettings(EncodingSettings):
         description="initial output bias: zeros, as in BERT, or log unigram frequencies of the "
         "training text",
     )
+    folder: str | None = Field(
+        None,
+        description="train this model of transformers, from its weights, as it is: a folder or "
+        "name on the Hub that AutoModelForMaskedLM opens",
+    )
+    transformers: str | dict[str, Any] | None = Field(
+        None,
+        description="train a new model of transformers: its type, such as roberta, with the shape "
+        "above; or a config.json",
+    )
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_from_preset(cls, values: Any) -> Any:
+    def _fill_in(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values  # pydantic reports it by name
-        preset = values.get("preset")
-        shape = PRESETS.get(preset, {}) if isinstance(preset, str) else {}
-        filled: dict[str, Any] = {**shape, **values}
+        filled: dict[str, Any] = dict(values)
         width = quoted(filled.get("width")).strip("'")  # on the command line it is text
         if "feedforward_width" not in filled and width.isascii() and width.isdigit():
             filled["feedforward_width"] = 4 * int(width)
-        return filled
+        return with_configuration(filled)
 
     @model_validator(mode="after")
     def _check_shape(self) -> "ModelSettings":
@@ -111,6 +116,22 @@ class ModelSettings(EncodingSettings):
                 f"model.width={self.width} cannot be split over model.num_heads={self.num_heads}; "
                 "choose a width that is a multiple of the heads"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_without_effect(self) -> "ModelSettings":
+        if self.transformers is None:
+            return self
+        config = configuration_of(self.transformers, self.folder)
+        known = {name for name, theirs in FIELDS.items() if any(hasattr(config, n) for n in theirs)}
+        read = {*known, "positions", "folder", "transformers"}
+        if self.positions != "own":
+            read |= EncodingSettings.model_fields.keys()
+        for name in type(self).model_fields.keys() - read:
+            if is_changed(self, name):
+                raise ValueError(
+                    f"model.{name} has no effect with a model of transformers; remove it"
+                )
         return self
 
     @property

@@ -80,6 +80,17 @@ class RunSettings(Section):
     trouble: TroubleSettings = TroubleSettings()
     engine: EngineSettings = EngineSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_tokenizer_of_folder(cls, values: Any) -> Any:
+        """Take the tokenizer of a model of transformers, where shards are to be built."""
+        if not isinstance(values, dict) or not isinstance(values.get("model"), dict):
+            return values
+        folder, data = values["model"].get("folder"), values.get("data", {})
+        if folder is None or not isinstance(data, dict) or data.get("shards") is not None:
+            return values
+        return {**values, "data": {"tokenizer": folder, **data}}
+
     @field_validator("name")
     @classmethod
     def _is_one_line(cls, name: str) -> str:
@@ -126,6 +137,17 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_model_of_transformers(self) -> "RunSettings":
+        unfit = {
+            f"objective={self.objective}": self.objective != DEFAULT_OBJECTIVE,
+            "layer_drop.draw_per=sequence": self.layer_drop.draw_per == "sequence",
+        }
+        for given, is_unfit in unfit.items():
+            if self.model.transformers is not None and is_unfit:
+                raise ValueError(f"a model of transformers has no {given}; choose the default")
+        return self
+
+    @model_validator(mode="after")
     def _check_restarts(self) -> "RunSettings":
         given = self.restarts_after
         if list(given) != sorted(set(given)):
@@ -144,7 +166,7 @@ class RunSettings(Section):
             raise ValueError(
                 f"data.sequence_length={self.data.sequence_length} is longer than "
                 f"model.max_sequence_length={self.model.max_sequence_length}; give "
-                f"--model.max_sequence_length {self.data.sequence_length}"
+                f"--model.max_sequence_length {self.data.sequence_length}, or shorter sequences"
             )
         return self
 

@@ -39,6 +39,7 @@ from pretrain.convert.stock_models import (
     to_stock,
 )
 from pretrain.convert.weights import WEIGHTS_FILE, in_fp32, stored_weights, weight_files
+from pretrain.model.objectives.transformers_model import TransformersModel
 from pretrain.model.position_encoding import PositionEncoding
 from pretrain.model.positions import POSITION_ENCODINGS
 
@@ -93,6 +94,22 @@ class ExportRecord(BaseModel):
 
 def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
     """Write a pre-trained model; of ELECTRA the discriminator, as nobody fine-tunes a generator."""
+    if pretrained.model.transformers is not None:
+        from pretrain.convert.exports.in_transformers import quiet  # takes seconds
+
+        if pretrained.model.positions != "own":
+            raise ConfigError(
+                f"{pretrained.name} has attached positions, which no model of transformers has; "
+                "use it by tupelo.load"
+            )
+        network = TransformersModel(pretrained.model)
+        network.load_state_dict(pretrained.weights, strict=False)
+        with quiet():
+            network.whole.save_pretrained(folder)
+        length = pretrained.sequence_length
+        encoder = pretrained.text_encoder
+        write_tokenizer(folder, encoder, sequence_length=length, with_token_types=False)
+        return
     record = ExportRecord(
         name=pretrained.name,
         step=pretrained.step,

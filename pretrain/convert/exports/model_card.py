@@ -19,7 +19,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.config.run_files import EvaluationLine, Launch, Metrics, read_checked_lines
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, as_json
 from pretrain.convert.model import Pretrained, without_generator
-from pretrain.convert.stock_models import stock_model
+from pretrain.convert.stock_models import stock_architecture
 from pretrain.data.shards import with_text_of
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.words import amount
@@ -56,7 +56,7 @@ def write_card(
     settings = with_text_of(load_settings(run), manifest)
     language = str(manifest.settings.get("language"))
     is_discriminator = pretrained.objective == REPLACED_TOKEN_DETECTION
-    stock = stock_model(pretrained.model, pretrained.objective)
+    stock = stock_architecture(pretrained.model, pretrained.objective)
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=None if is_discriminator else "fill-mask",
@@ -75,7 +75,7 @@ def write_card(
             "Model": [
                 ["pre-trained as", network],
                 *encoder_rows(pretrained.model, without_generator(pretrained.weights)),
-                ["in transformers", stock.architecture if stock else "code of this folder"],
+                ["in transformers", stock or "code of this folder"],
             ],
             "Training data": _data_rows(manifest),
             "Training": [
@@ -131,10 +131,16 @@ def save_card(
 
 def encoder_rows(model: ModelSettings, weights: Mapping[str, Tensor]) -> Rows:
     """Return what describes the network."""
-    positions = POSITION_ENCODINGS[model.positions]
+    if isinstance(model.transformers, dict):
+        kind = [["type", model.transformers["model_type"]], ["layers", model.num_layers]]
+    else:
+        positions = POSITION_ENCODINGS[model.positions]
+        kind = [
+            ["positions", f"{positions.description}; {positions.source}"],
+            ["layers", f"{model.num_layers}, {model.norm}-norm"],
+        ]
     return [
-        ["positions", f"{positions.description}; {positions.source}"],
-        ["layers", f"{model.num_layers}, {model.norm}-norm"],
+        *kind,
         ["width", f"{model.width}, {model.num_heads} heads"],
         ["parameters", f"{sum(weight.numel() for weight in weights.values()):,}"],
     ]

@@ -78,7 +78,7 @@ def recipe_from(pretrained: Pretrained, folder: Path) -> str:
     }
     if pretrained.text_encoder.record.moses is not None:
         data |= {"moses": True, "language": pretrained.text_encoder.record.moses}
-    model = pretrained.model.model_dump(exclude={"preset"})
+    model = pretrained.model.model_dump(exclude_none=True)
     lines = [
         "# Trains an imported model further. Steps, batch and learning rate are the defaults.",
         f"name = {_toml(pretrained.name)}",

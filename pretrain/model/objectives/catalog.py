@@ -11,6 +11,7 @@ from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.objectives.replaced_tokens import ReplacedTokenDetection
+from pretrain.model.objectives.transformers_model import TransformersModel
 
 OBJECTIVES: dict[str, type[Objective]] = {
     DEFAULT_OBJECTIVE: MaskedLanguageModel,
@@ -36,7 +37,7 @@ def build_objective(
         ConfigError: there is no objective of this name, the settings do not fit together, or a
             parameter is a scalar.
     """
-    built = objective_named(objective).build(model, electra, execution)
+    built = objective_of(model, objective).build(model, electra, execution)
     for name, parameter in built.named_parameters():
         if parameter.ndim == 0:
             raise ConfigError(
@@ -46,10 +47,12 @@ def build_objective(
     return built
 
 
-def objective_named(name: str) -> type[Objective]:
-    """Return the class of an objective.
+def objective_of(model: ModelSettings, name: str) -> type[Objective]:
+    """Return the class of an objective; of models of transformers there is one.
 
     Raises:
         ConfigError: there is no objective of this name.
     """
+    if model.transformers is not None:
+        return TransformersModel
     return lookup(OBJECTIVES, name, setting="objective")

@@ -14,7 +14,6 @@ from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ElectraSettings, ModelSettings
 from pretrain.model.branch_scale import BranchScale
-from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.kernels.cross_entropy import linear_cross_entropy
@@ -60,12 +59,17 @@ class Objective(nn.Module, ABC):
     # Of the last forward pass, where the loss is a sum: it is the sum of weight x mean.
     parts: dict[str, Part]
 
-    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
-        """Build the encoder; a subclass adds its head as `head`, and calls `initialise`."""
+    def __init__(self, encoder: nn.Module, execution: ExecutionPlan = PLAIN) -> None:
+        """Hold the encoder; a subclass adds its head as `head`, and calls `initialise`.
+
+        Args:
+            encoder: called as `Encoder`, with its `blocks` and `token_embeddings`.
+            execution: how it is computed.
+        """
         super().__init__()
         self.execution = execution
         self.parts = {}
-        self.encoder = Encoder(model, execution)
+        self.encoder = encoder
 
     @classmethod
     def build(

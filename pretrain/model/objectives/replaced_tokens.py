@@ -40,7 +40,6 @@ def generator_settings(model: ModelSettings, electra: ElectraSettings) -> ModelS
     width = heads * model.head_width
     return model.model_copy(
         update={
-            "preset": None,
             "width": width,
             "num_heads": heads,
             "feedforward_width": 4 * width,
@@ -101,7 +100,7 @@ class ReplacedTokenDetection(Objective):
         electra: ElectraSettings,
         execution: ExecutionPlan = PLAIN,
     ) -> None:
-        super().__init__(model, execution)
+        super().__init__(Encoder(model, execution), execution)
         self.head = DiscriminatorHead(model.width)
         self.generator = Generator(generator_settings(model, electra), model, execution)
         initialise(self, model.initializer_range)

@@ -125,7 +125,7 @@ def read_run(folder: Path) -> Run:
         steps = [line["step"] for line in lines]
         if any(later <= step for step, later in itertools.pairwise(steps)):
             raise ConfigError(f"{folder / name} is damaged: its steps do not ascend; {FIX}")
-    if not run.evaluations or not run.launches:
+    if not any(row["step"] for row in run.evaluations) or not run.launches:
         raise ConfigError(f"{folder} has no evaluation yet; let the run reach its first one")
     if not any(math.isfinite(row["loss"]) for row in run.evaluations):
         raise ConfigError(f"{folder} has no finite held-out loss: it diverged; leave it out")

@@ -33,7 +33,7 @@ def given_words(arguments: argparse.Namespace, *, without: Collection[str] = ())
 
 def setting_words(arguments: argparse.Namespace, *, without: Collection[str] = ()) -> list[str]:
     """Return those that every command with the settings of a run reads, RECIPE among them."""
-    settings = {"recipe", "corpus", *flat(RunSettings().model_dump())}
+    settings = {"recipe", "corpus", "trust_remote_code", *flat(RunSettings().model_dump())}
     return given_words(arguments, without={*vars(arguments)} - settings | {*without})
 
 

@@ -48,10 +48,9 @@ def test_a_line_says_where_a_run_resumes_and_what_has_changed(tmp_path):
 
 
 def test_what_changes_no_number_is_free(run):
-    words = ("--checkpoint.keep_last", "3", "--data.loader_workers", "2", "--loggers", "wandb")
+    words = ("--checkpoint.keep_last", "3", "--loggers", "wandb")
     assert resume(run, *words).changes == {
         "checkpoint.keep_last": (None, 3),
-        "data.loader_workers": (0, 2),
         "loggers": (["tensorboard"], ["wandb"]),
     }
 

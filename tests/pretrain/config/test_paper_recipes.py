@@ -79,7 +79,7 @@ def test_tupe_large_is_bert_large_with_other_positions_and_keeps_300k():
     large = load_settings("tupe_large")
     assert 300_000 in large.checkpoint.pinned and large.steps == 1_000_000
     assert (large.model.num_layers, large.model.width, large.model.num_heads) == (24, 1024, 16)
-    shape = {"model.preset", "model.num_layers", "model.width", "model.num_heads"}
+    shape = {"model.num_layers", "model.width", "model.num_heads"}
     shape |= {"model.feedforward_width", "engine.ds_config"}
     assert set(differences("bert_large", "bert_base")) == shape
 

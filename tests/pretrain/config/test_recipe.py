@@ -54,20 +54,6 @@ def test_a_recipe_of_the_user_extends_one_of_ours_unless_the_folder_has_one(tmp_
     assert load_settings(mine).model.width == 24
 
 
-def test_a_preset_gives_the_shape_and_single_numbers_override_it():
-    model = load_settings("tupe_base", ["--model.num_layers", "6"]).model
-    assert (model.num_layers, model.width) == (6, 768)
-    shape = load_settings("tupe_base").model
-    assert (shape.num_layers, shape.width, shape.num_heads) == (12, 768, 12)
-    assert shape.feedforward_width == 3072
-
-
-def test_a_preset_replaces_the_shape_of_the_recipe_below_it():
-    model = load_settings("tupe_r", ["--model.preset", "base"]).model
-    assert (model.num_layers, model.width, model.num_heads) == (12, 768, 12)
-    assert model.feedforward_width == 3072 and model.vocabulary_size == 8192
-
-
 def test_the_feed_forward_width_of_a_run_follows_another_width_unless_it_is_its_own(tmp_path):
     shape = ("--model.width", "48", "--model.num_heads", "2")
     (tmp_path / "run.json").write_text(as_json(load_settings("tiny_cpu", shape)))

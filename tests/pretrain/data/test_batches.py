@@ -1,9 +1,3 @@
-import errno
-import multiprocessing
-import os
-import signal
-from contextlib import contextmanager
-
 import numpy
 import pytest
 import torch
@@ -12,13 +6,11 @@ from tokenizers import Tokenizer
 from data_prep.masking import IGNORED
 from data_prep.shards.format import SplitSequences
 from data_prep.tokenizer.describe import word_starts
-from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import (
     HeldOutBatches,
     MaskedSplit,
     Place,
-    SentBatch,
     TrainingBatches,
     batches_from,
     epoch_order,
@@ -95,64 +87,6 @@ def test_a_batch_that_spans_two_epochs_masks_each_row_as_its_epoch_does(opened, 
     assert torch.equal(tokens, torch.cat(expected))
 
 
-def test_workers_deliver_what_the_process_itself_would(opened, shards):
-    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=1, world_size=2))
-    alone, helped = (
-        list(batches_from(dataset, 3, 9, workers=workers, pin_memory=False)) for workers in (0, 2)
-    )
-    assert len(alone) == 6
-    for ours, theirs in zip(alone, helped, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-    assert torch.equal(alone[0].ids_BS, dataset[3].ids_BS)
-
-
-@contextmanager
-def at_most(seconds):
-    """End the tests instead of waiting for ever."""
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-
-
-def test_a_batch_that_cannot_be_sent_ends_the_run(opened, shards, monkeypatch):
-    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=0, world_size=1))
-
-    def is_used_up(*_):
-        raise MemoryError
-
-    monkeypatch.setattr(SentBatch, "__reduce_ex__", is_used_up)  # workers inherit it
-    with at_most(60), pytest.raises(RuntimeError, match="exited unexpectedly"):
-        list(batches_from(dataset, 0, 3, workers=1, pin_memory=False))
-
-
-def test_workers_need_no_shared_memory(opened, shards, monkeypatch):
-    """Where /dev/shm is full, torch's queue drops a tensor, and the loader waits for ever."""
-    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=0, world_size=1))
-
-    def is_full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(torch.UntypedStorage, "_share_fd_cpu_", is_full)  # workers inherit it
-    monkeypatch.setattr(torch.UntypedStorage, "_share_filename_cpu_", is_full)
-    with at_most(60):
-        found = list(batches_from(dataset, 0, 3, workers=1, pin_memory=False))
-    assert [torch.equal(batch.ids_BS, dataset[n].ids_BS) for n, batch in enumerate(found)] == [
-        True
-    ] * 3
-
-
-def test_workers_that_find_a_full_dev_shm_are_one_error(opened, shards, monkeypatch):
-    def full():
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(multiprocessing, "Lock", full)
-    dataset = TrainingBatches(opened, settings(shards), Place(4, rank=0, world_size=1))
-    with pytest.raises(ConfigError, match="No space left on device; make room in /dev/shm"):
-        batches_from(dataset, 0, 2, workers=1, pin_memory=False)
-
-
 def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, monkeypatch):
     read, rows = [], SplitSequences.read
     monkeypatch.setattr(
@@ -165,7 +99,7 @@ def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, m
     dataset = TrainingBatches(opened, settings(shards), Place(4, rank=1, world_size=2))
     counts = []
     for first in (0, 10**9):
-        batch = next(batches_from(dataset, first, first + 2, workers=0, pin_memory=False))
+        batch = next(batches_from(dataset, first, first + 2, pin_memory=False))
         counts.append((sum(read), len(orders)))
         assert torch.equal(batch.ids_BS, dataset[first].ids_BS)
         read.clear()

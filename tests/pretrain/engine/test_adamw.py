@@ -96,7 +96,7 @@ def train_a_recipe_of_the_papers():
     ranks = start_ranks()
     get_accelerator().is_fp16_supported = lambda: True  # slow on a CPU, but the same code path
     small = (
-        "--model.preset none --model.num_layers 3 --model.width 32 --model.num_heads 2 "
+        "--model.num_layers 3 --model.width 32 --model.num_heads 2 "
         "--model.feedforward_width 64 --model.vocabulary_size 64 --data.sequence_length 16 "
         "--batch.global_sequences 8 --batch.micro_sequences 2 --engine.cpu_kernels off"
     )

@@ -16,7 +16,7 @@ from pretrain.engine.zero_choice import automatic_stage, device_bytes, with_fitt
 from tests.pretrain.engine import training_case as case
 
 GIB = 2**30
-BASE = ("--model.preset", "base")
+BASE = ("--model.num_layers", "12", "--model.width", "768", "--model.num_heads", "12")
 
 
 def num_parameters(settings):

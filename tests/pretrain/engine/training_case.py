@@ -6,6 +6,7 @@ writes what happened to a JSON file, for the tests to compare:
     training_case.py FOLDER CONFIGURATION ... [-- SETTING ...]
 """
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import CheckpointSettings
+from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from pretrain.engine import launch
@@ -103,7 +105,9 @@ def build_engine(settings, ranks, config):
     # The other ranks must get the weights of the first.
     seeded = settings.model_copy(update={"seed": settings.seed + ranks.rank})
     # As in a run: the buckets of DeepSpeed's defaults take 2 GB of addresses for each engine.
-    return launch.build_engine(seeded, with_fitted_buckets(config, settings), ranks)
+    fitted = with_fitted_buckets(config, settings)
+    weights = functools.partial(load_initial_weights, settings=settings)
+    return launch.build_engine(seeded, fitted, ranks, load_weights=weights)
 
 
 def whole_and_resumed(settings, ranks, config, folder):

@@ -1,0 +1,110 @@
+"""BERT's objective on a model of transformers, as it is. Shapes as in positions.py."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from data_prep.masking import IGNORED
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
+from pretrain.model.attention import at_positions
+from pretrain.model.branch_scale import BranchScale
+from pretrain.model.execution_plan import PLAIN, ExecutionPlan
+from pretrain.model.objectives.objective import Objective
+from pretrain.model.transformers_encoder import (
+    TransformersEncoder,
+    build_whole,
+    head_of,
+    measured,
+    steps_of_head,
+)
+
+
+class TransformersModel(Objective):
+    """Predict the hidden tokens with a model that `AutoModelForMaskedLM` builds."""
+
+    held_out_loss = DEFAULT_OBJECTIVE
+    encoder: TransformersEncoder
+
+    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
+        whole = build_whole(model, execution)
+        super().__init__(TransformersEncoder(whole), execution)
+        self.head = head_of(whole)
+        self._whole = (whole,)  # its parts are trained under the names above
+        self._steps = steps_of_head(whole)
+
+    @property
+    def whole(self) -> Any:
+        """Return the model as transformers built it; it shares all modules."""
+        return self._whole[0]
+
+    def forward(
+        self,
+        ids_BS: Tensor,
+        positions_M: Tensor,
+        labels_M: Tensor,
+        branch_scales: Sequence[BranchScale] | None = None,
+    ) -> Tensor:
+        """Return the mean cross-entropy in nats; arguments as in `Objective.forward`."""
+        logits_MV = self.logits(ids_BS, positions_M, branch_scales).float()
+        summed = F.cross_entropy(logits_MV, labels_M, ignore_index=IGNORED, reduction="sum")
+        return summed / labels_M.ne(IGNORED).sum().clamp(min=1)
+
+    def logits(
+        self,
+        ids_BS: Tensor,
+        positions_M: Tensor | None,
+        branch_scales: Sequence[BranchScale] | None = None,
+        lengths_B: Tensor | None = None,
+    ) -> Tensor:
+        """Return logits_MV at the flat positions `row * S + column`, or logits_BSV of all."""
+        if not self._steps:
+            inputs = self.encoder.inputs(ids_BS, branch_scales, lengths_B)
+            return at_positions(self.whole(**inputs).logits, positions_M)
+        x: Tensor = self.encoder(ids_BS, branch_scales, lengths_B, positions_M)
+        for name in self._steps:
+            x = getattr(self.head, name)(x)
+        return x
+
+    def check(self, length: int) -> None:
+        """Try a pass on the host: each row must be computed by itself, with logits of each token.
+
+        Args:
+            length: tokens of a row.
+
+        Raises:
+            ConfigError: it fails, or rows, or the tokens of a row, share states.
+        """
+        whole, size = self.whole, self.encoder.token_embeddings.weight.shape[0]
+        generator = torch.Generator().manual_seed(0)
+        ids_BS = torch.randint(5, size, (2, length), generator=generator)
+        kind = type(whole).__name__
+        whole.eval()
+        try:
+            with torch.no_grad():
+                both, one = (whole(input_ids=ids).logits for ids in (ids_BS, ids_BS[:1]))
+                again = whole(input_ids=ids_BS.flip(0)).logits.flip(0)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            line = str(error).strip().partition("\n")[0]
+            raise ConfigError(f"a {kind} cannot compute rows of {length} tokens: {line}") from None
+        finally:
+            whole.train()
+        if both.shape != (2, length, size):
+            raise ConfigError(
+                f"the logits of a {kind} are {list(both.shape)}: not one of each token"
+            )
+        largest = max(float((both[:1] - one).abs().max()), float((both - again).abs().max()))
+        if not largest <= 1e-3 * float(both.abs().max()):
+            raise ConfigError(f"a {kind} mixes the texts of a batch; Tupelo compares texts alone")
+
+    @staticmethod
+    def head_multiply_adds(
+        model: ModelSettings, *, rows: float, length: int, predictions: float
+    ) -> float:
+        """Return what torch counted beside the blocks, see `measured`."""
+        found = measured(model, length)
+        tokens = predictions if found.predicts_words else rows * length
+        return rows * found.outside_per_row + tokens * found.head_per_token

@@ -1,0 +1,194 @@
+"""A model of transformers with its head for masked words, called as our encoder and head are.
+
+Weights are named `encoder.base.X` for its own PREFIX.X, and `head.Y` for its own Y, so that an
+encoder alone has the names of one with a head. Shapes as in positions.py; M = predicted positions.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pretrain.config.errors import ConfigError
+from pretrain.config.settings import EncodingSettings, ModelSettings
+from pretrain.config.settings.transformers_config import configuration_of, trusts_code
+from pretrain.model.attached_positions import attach_positions
+from pretrain.model.attention import at_positions
+from pretrain.model.dropped_forward import DroppedForward
+from pretrain.model.encoder_blocks import blocks_of
+from pretrain.model.execution_plan import PLAIN, ExecutionPlan
+
+# Type -> the parts of its head, one after the other: they map states of any number of tokens to
+# logits. Other types compute the logits of all tokens.
+HEADS: dict[str, tuple[str, ...]] = {
+    "bert": ("cls",),
+    "camembert": ("lm_head",),
+    "deberta-v2": ("cls",),
+    "distilbert": ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
+    "electra": ("generator_predictions", "generator_lm_head"),
+    "modernbert": ("head", "decoder"),
+    "roberta": ("lm_head",),
+    "xlm-roberta": ("lm_head",),
+}
+
+
+def build_whole(model: ModelSettings, execution: ExecutionPlan = PLAIN) -> Any:
+    """Build a model of transformers with its head, drawing weights from torch's global generator.
+
+    Args:
+        model: settings whose `transformers` is a configuration.
+        execution: whose attention "eager" or "sdpa" is asked for; otherwise it is the model's own.
+
+    Raises:
+        ConfigError: such models have no head for masked words, or positions cannot be attached.
+    """
+    from transformers import AutoModelForMaskedLM
+
+    assert isinstance(model.transformers, dict)
+    config = configuration_of(model.transformers, model.folder)
+    asked = {"attn_implementation": execution.attention} if execution.attention != "own" else {}
+    try:
+        whole: Any = AutoModelForMaskedLM.from_config(
+            config, trust_remote_code=trusts_code(model.transformers), **asked
+        )
+    except (ValueError, ImportError, AssertionError) as error:
+        line = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"a {config.model_type} of transformers cannot be trained: {line}"
+        ) from None
+    if config.is_encoder_decoder or (left := [n for n, _ in whole.named_parameters(recurse=False)]):
+        reason = "has a decoder" if config.is_encoder_decoder else f"has {left[0]} outside"
+        raise ConfigError(f"a {type(whole).__name__} {reason}; Tupelo trains encoders with a head")
+    if model.positions != "own":
+        values = model.model_dump(include=set(EncodingSettings.model_fields))
+        attach_positions(whole, model.positions, **values)
+    if execution.recomputes_blocks:
+        whole.gradient_checkpointing_enable({"use_reentrant": False})
+    return whole
+
+
+class TransformersEncoder(nn.Module):
+    """The model of transformers without its head."""
+
+    def __init__(self, whole: Any) -> None:
+        """Take it out of the whole model."""
+        super().__init__()
+        self.base = whole.base_model
+        self._scales: list[float] = []
+        self._forwards: list[DroppedForward] = []
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """Return the blocks, first to last; none where they share weights, as ALBERT's."""
+        try:
+            return blocks_of(self.base, None)
+        except ConfigError:
+            return []
+
+    @property
+    def token_embeddings(self) -> nn.Module:
+        """Return the table of token embeddings."""
+        table: nn.Module = self.base.get_input_embeddings()
+        return table
+
+    def forward(
+        self,
+        ids_BS: Tensor,
+        branch_scales: Sequence[Any] | None = None,
+        lengths_B: Tensor | None = None,
+        positions_M: Tensor | None = None,
+    ) -> Tensor:
+        """Return the last states x_BSD, or x_MD; arguments as of `Encoder.forward`.
+
+        A kept block is scaled as by `tupelo.LayerDrop`.
+        """
+        x_BSD = self.base(**self.inputs(ids_BS, branch_scales, lengths_B))[0]
+        return at_positions(x_BSD, positions_M)
+
+    def inputs(
+        self, ids_BS: Tensor, branch_scales: Sequence[Any] | None, lengths_B: Tensor | None
+    ) -> dict[str, Tensor | None]:
+        """Return what the model takes, and set the scales of its blocks in the next pass."""
+        self._draw(branch_scales)
+        mask_BS = None
+        if lengths_B is not None:
+            places_S = torch.arange(ids_BS.shape[1], device=ids_BS.device)
+            mask_BS = (places_S < lengths_B[:, None]).long()
+        return {"input_ids": ids_BS, "attention_mask": mask_BS}
+
+    def _draw(self, branch_scales: Sequence[Any] | None) -> None:
+        if branch_scales is not None and not self._forwards:
+            for number, block in enumerate(blocks_of(self.base, None)):
+                self._forwards.append(DroppedForward(lambda n=number: self._scales[n], block))
+                self._forwards[-1].put()
+        self._scales = [1.0] * len(self._forwards)
+        if branch_scales is not None:
+            self._scales = [float(scale) for scale in branch_scales]
+
+
+def head_of(whole: Any) -> nn.Module:
+    """Return all parts of a whole model beside its encoder."""
+    head = nn.Module()
+    for name, part in whole.named_children():
+        if name != whole.base_model_prefix:
+            head.add_module(name, part)
+    return head
+
+
+def our_name(name: str, whole: Any) -> str:
+    """Return the name here of a weight of a whole model."""
+    prefix = f"{whole.base_model_prefix}."
+    return f"encoder.base.{name[len(prefix) :]}" if name.startswith(prefix) else f"head.{name}"
+
+
+def steps_of_head(whole: Any) -> tuple[str, ...]:
+    """Return the parts of the head that map states of any tokens to logits; empty: not known."""
+    steps = HEADS.get(whole.config.model_type, ())
+    return steps if all(hasattr(whole, name) for name in steps) else ()
+
+
+class Measured(NamedTuple):
+    """Multiply-adds of a forward pass, as torch counts them."""
+
+    block_per_row: float  # mean of all blocks
+    outside_per_row: float
+    head_per_token: float
+    predicts_words: bool  # the head is computed at the predictions only
+
+
+def measured(model: ModelSettings, length: int) -> Measured:
+    """Count the products of a model of transformers, in a pass on the host.
+
+    Args:
+        model: settings whose `transformers` is a configuration.
+        length: tokens of a row.
+    """
+    return _measured(model.model_dump_json(), length)
+
+
+@functools.cache
+def _measured(model: str, length: int) -> Measured:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    # Not of shapes alone: some models look at the values of their masks.
+    with torch.random.fork_rng([]), torch.no_grad():
+        whole = build_whole(ModelSettings.model_validate_json(model)).eval()
+        names = {module: name for name, module in whole.base_model.named_modules()}
+        ids_BS = torch.full((1, length), 5)
+        with FlopCounterMode(display=False) as of_all:
+            whole(input_ids=ids_BS)
+        with FlopCounterMode(display=False) as of_base:
+            whole.base_model(input_ids=ids_BS)
+    counts, kind = of_base.get_flop_counts(), type(whole.base_model).__name__
+    blocks = TransformersEncoder(whole).blocks
+    of_block = [sum(counts[f"{kind}.{names[block]}"].values()) for block in blocks]
+    base = of_base.get_total_flops()
+    head = of_all.get_total_flops() - base
+    return Measured(
+        sum(of_block) / max(1, len(blocks)) / 2,
+        (base - sum(of_block)) / 2,
+        head / length / 2,
+        predicts_words=bool(steps_of_head(whole)),
+    )
