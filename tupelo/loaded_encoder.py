@@ -151,7 +151,7 @@ class LoadedEncoder:
 
         Raises:
             ConfigError: there is no [MASK], the text has more than `sequence_length` tokens, or the
-                model is a discriminator, which predicts no words.
+                model is a discriminator or an encoder alone, which predict no words.
         """
         with evaluation_mode(self.model):
             return fill_mask(

@@ -29,7 +29,7 @@ def write_card(
         task: that it was trained on.
         result: of its trial.
     """
-    suite, stock = suite_of(task.name), record.stock
+    suite, architecture = suite_of(task.name), record.architecture
     step = "" if result.step is None else f" step {result.step:,}"
     data = suite.hub if suite else task.file
     pair = '{"text": "The first text.", "text_pair": "The second text."}'
@@ -49,7 +49,7 @@ def write_card(
             "Model": [
                 ["encoder", result.model],
                 *encoder_rows(record.model, weights),
-                ["in transformers", stock.architecture if stock else "code of this folder"],
+                ["in transformers", architecture or "code of this folder"],
                 ["predicts", ", ".join(task.labels or (task.label,))],
             ],
             "Scores, times 100": [
@@ -67,7 +67,7 @@ def write_card(
                 ["seed", result.seed],
             ],
         },
-        has_own_code=stock is None,
+        has_own_code=architecture is None,
         example=pair if len(task.texts) == 2 else '"A text."',
         sequence_length=record.sequence_length,
         moses=record.tokenizer.moses,

@@ -37,9 +37,12 @@ from finetune.training.model import (
     ENCODER,
     EVALUATION_BATCH,
     HEAD,
-    TaskModel,
+    WHOLE,
+    AnyTaskModel,
+    TransformersTaskModel,
     attention_on,
     logits_of_rows,
+    task_model,
 )
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
@@ -51,13 +54,14 @@ from pretrain.convert.exports.hf_format import (
 )
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.weights import WEIGHTS_FILE, check_weights, stored_weights
+from pretrain.model.shapes import shapes_only
+from pretrain.model.transformers_encoder import TransformersEncoder, build_whole, our_name
 
 MODEL_FOLDER = "model"  # in the folder of a trial
 OUTPUT_FOLDER = "trained_output"
 FORMER_RECORD_FILE = "fine_tuned.json"
 PARTIAL, REMOVED = ".partial", ".removed"
 MOST_NAMED = 10  # in a message
-OUTPUT = {f"{HEAD}output.weight", f"{HEAD}output.bias"}
 REPEAT = "fine-tune again, or restore the folder from a copy"
 # Texts that are sorted by length, cut into batches and written together.
 CHUNK = POOL_BATCHES * EVALUATION_BATCH
@@ -68,19 +72,20 @@ class KeptModel(NamedTuple):
     """A fine-tuned model that was read."""
 
     record: KeptRecord
-    weights: dict[str, Tensor]  # state dict of its TaskModel, fp32, on the CPU
+    weights: dict[str, Tensor]  # state dict of its task model, fp32, on the CPU
     text_encoder: TextEncoder
 
-    def restored(self, *, attention: str = "eager") -> TaskModel:
+    def restored(self, *, attention: str = "eager") -> AnyTaskModel:
         """Return the model with its weights, in evaluation mode."""
-        model = TaskModel(self.record.model, self.record.target.num_outputs, attention=attention)
-        model.load_state_dict(self.weights)
+        record = self.record
+        model = task_model(record.model, record.target.num_outputs, attention=attention)
+        model.load_state_dict(self.weights, strict=False)  # some of transformers have buffers
         return model.eval()
 
 
 def save_model(
     trial: Path,
-    model: TaskModel,
+    model: AnyTaskModel,
     data: EncodedTask,
     pretrained: Pretrained,
     result: TrialResult,
@@ -101,14 +106,14 @@ def save_model(
     weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     write_card(partial, record, weights, data.task, result)
     if not record.labels:
-        trained = {name: weights[name] for name in OUTPUT}
+        trained = {name: weights[name] for name in _output(model)}
         (partial / OUTPUT_FOLDER).mkdir()
         save_weights(partial / OUTPUT_FOLDER / WEIGHTS_FILE, trained)
         weights |= _in_units_of_labels(trained, record)
     write_folder(
         partial,
         record.configuration(),
-        weights,
+        {name.removeprefix(WHOLE): tensor for name, tensor in weights.items()},
         record.stock,
         pretrained.text_encoder,
         sequence_length=record.sequence_length,
@@ -184,15 +189,23 @@ def read_model(folder: Path) -> KeptModel:
     weights, text_encoder = read_folder(folder, record, stock, record.model.num_layers, fix=REPEAT)
     if is_former:
         weights = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in weights.items()}
-    num_outputs, place = record.target.num_outputs, str(folder / WEIGHTS_FILE)
-    check_weights(weights, lambda: TaskModel(record.model, num_outputs), place=place)
+    with shapes_only():
+        model = task_model(record.model, record.target.num_outputs)
+    if isinstance(model, TransformersTaskModel):
+        named = {f"{WHOLE}{name}": tensor for name, tensor in weights.items()}
+        weights = {n: w for n, w in named.items() if n not in dict(model.named_buffers())}
+    check_weights(weights, lambda: model, place=str(folder / WEIGHTS_FILE))
     trained = stored_weights(folder / OUTPUT_FOLDER)
-    scaled = _in_units_of_labels(trained, record) if trained.keys() == OUTPUT else {}
+    scaled = _in_units_of_labels(trained, record) if trained.keys() == _output(model) else {}
     if scaled and all(torch.equal(tensor, weights[name]) for name, tensor in scaled.items()):
         weights |= trained
     elif not is_former:  # transformers has trained or saved it again: in units of the labels
         record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
     return KeptModel(record, weights, text_encoder)
+
+
+def _output(model: AnyTaskModel) -> set[str]:
+    return {f"{model.output_name}.weight", f"{model.output_name}.bias"}
 
 
 def _in_units_of_labels(trained: dict[str, Tensor], record: KeptRecord) -> dict[str, Tensor]:
@@ -209,6 +222,12 @@ def as_pretrained(folder: Path) -> Pretrained:
         ConfigError, TokenizerError: see `read_model`.
     """
     record, weights, text_encoder = read_model(folder)
+    if record.model.transformers is not None:
+        with shapes_only():
+            whole = build_whole(record.model)
+        names = [f"{ENCODER}{n}" for n, _ in TransformersEncoder(whole).named_parameters()]
+        named = {our_name(n.removeprefix(WHOLE), whole): w for n, w in weights.items()}
+        weights = {name: named[name] for name in names}  # without a pooler
     step = "" if record.step is None else f" step {record.step}"
     return Pretrained(
         model=record.model,

@@ -53,14 +53,26 @@ class KeptRecord(ExportRecord):
         """
         return CLASSIFIER if stock_model(self.model, DEFAULT_OBJECTIVE) else None
 
+    @property
+    def architecture(self) -> str | None:
+        """Return the class of transformers that loads it; None: the code of its folder does."""
+        if not isinstance(self.model.transformers, dict):
+            return self.stock.architecture if self.stock else None
+        from transformers.models.auto import modeling_auto
+
+        kinds = modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+        return str(kinds[self.model.transformers["model_type"]])
+
     def configuration(self) -> dict[str, Any]:
         """Return the content of config.json."""
-        content, stock = configuration(self.model, self), self.stock
-        del content[RECORD]  # it marks what can be pre-trained further
+        content = self.model.transformers
+        if not isinstance(content, dict):
+            content = configuration(self.model, self)
+            del content[RECORD]  # it marks what can be pre-trained further
         names = self.labels or (self.label,)
         return {
             **content,
-            "architectures": [stock.architecture if stock else "TupeloForSequenceClassification"],
+            "architectures": [self.architecture or "TupeloForSequenceClassification"],
             "problem_type": "single_label_classification" if self.labels else "regression",
             "id2label": {str(number): name for number, name in enumerate(names)},
             "label2id": {name: number for number, name in enumerate(names)},

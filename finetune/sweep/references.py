@@ -13,6 +13,7 @@ from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import Task, TaskData, TaskError
+from finetune.training.model import task_model
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RUN_FILE
 from pretrain.convert.pretrained import (
@@ -20,6 +21,7 @@ from pretrain.convert.pretrained import (
     checkpoints_of,
     load_pretrained,
 )
+from pretrain.model.shapes import shapes_only
 
 NEWEST, ALL = "newest", "all"
 
@@ -148,7 +150,10 @@ def _load(place: str, checkpoint: str | None = None) -> Pretrained:
     """Load a pre-trained model, or the encoder of a fine-tuned one."""
     if checkpoint is None and is_model(Path(place)):
         return as_pretrained(Path(place))
-    return load_pretrained(place, checkpoint=checkpoint)
+    found = load_pretrained(place, checkpoint=checkpoint)
+    with shapes_only():
+        task_model(found.model, num_outputs=2)  # transformers has no head for some of its models
+    return found
 
 
 def _digest(found: Pretrained, *, pretrained: bool) -> str:

@@ -2,34 +2,55 @@
 
     depth of a weight                                                    factor of the rate
     head of the task                                                     1
-    the encoder's last norm (norm = "pre")                               decay
+    what comes after the last block: its norm, BERT's pooler             decay
     block l of L, from 1                                                 decay^(L + 2 - l)
     embeddings, their norm, everything of the positions                  decay^(L + 2)
 
 The exponents are those of the authors' code, which counts a pooler between the last block and the
-head that their model no longer has; here the last norm is in that place. The tables and projections
+head. The tables and projections
 of positions count as embeddings, also where each block has one: they act from the first block on.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from finetune.training.model import ENCODER, TaskModel
-
-BLOCK = re.compile(re.escape(ENCODER) + r"blocks\.(\d+)\.")
-LAST_NORM = f"{ENCODER}final_norm."
+from finetune.training.model import AnyTaskModel
+from pretrain.config.errors import ConfigError
 
 
-def rate_factors(model: TaskModel, decay: float) -> dict[nn.Parameter, float]:
-    """Return what multiplies the learning rate of each parameter."""
-    top = len(model.encoder.blocks) + 2
-    return {
-        parameter: decay ** (top - _depth(name, top))
-        for name, parameter in model.named_parameters()
-    }
+def rate_factors(model: AnyTaskModel, decay: float) -> dict[nn.Parameter, float]:
+    """Return what multiplies the learning rate of each parameter.
+
+    Raises:
+        ConfigError: the model has no blocks of their own weights, so that none is lower.
+    """
+    blocks = list(model.encoder.blocks)
+    if decay == 1.0:
+        return dict.fromkeys(model.parameters(), 1.0)
+    if not blocks:
+        raise ConfigError("the blocks of this model share their weights; choose layer_decay=1")
+    top = len(blocks) + 2
+    depths = dict.fromkeys(model.encoder.parameters(), top - 1)
+    depths |= dict.fromkeys(_until(blocks[-1], model), 0)
+    for number, block in enumerate(blocks, start=1):
+        depths |= dict.fromkeys(block.parameters(), number)
+    return {each: decay ** (top - depths.get(each, top)) for each in model.parameters()}
+
+
+def _until(block: nn.Module, model: AnyTaskModel) -> list[nn.Parameter]:
+    """Return the parameters on which the output of a block depends."""
+    outputs: list[Any] = []
+    hook = block.register_forward_hook(lambda block, inputs, output: outputs.append(output))
+    parameters = list(model.parameters())
+    ids_BS = torch.full((1, 8), 5, device=parameters[0].device)
+    model.eval()(ids_BS, torch.tensor([8], dtype=torch.int32, device=ids_BS.device))
+    hook.remove()
+    states: Tensor = outputs[0] if isinstance(outputs[0], Tensor) else outputs[0][0]
+    gradients = torch.autograd.grad(states.sum(), parameters, allow_unused=True)
+    return [one for one, g in zip(parameters, gradients, strict=True) if g is not None]
 
 
 def split_by_rate(
@@ -50,12 +71,3 @@ def split_by_rate(
             for factor, parameters in by_factor.items()
         ]
     return split
-
-
-def _depth(name: str, top: int) -> int:
-    if not name.startswith(ENCODER):
-        return top
-    if name.startswith(LAST_NORM):
-        return top - 1
-    block = BLOCK.match(name)
-    return int(block[1]) + 1 if block else 0

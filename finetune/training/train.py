@@ -8,7 +8,7 @@ import math
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy
 import torch
@@ -21,8 +21,15 @@ from finetune.training.batches import Batch, training_batches
 from finetune.training.encoding import EncodedSplit, EncodedTask
 from finetune.training.layer_rates import rate_factors, split_by_rate
 from finetune.training.metrics import scores_of
-from finetune.training.model import TaskModel, logits_of_batch, logits_of_rows, uses_bf16
+from finetune.training.model import (
+    AnyTaskModel,
+    logits_of_batch,
+    logits_of_rows,
+    task_model,
+    uses_bf16,
+)
 from finetune.training.targets import is_constant
+from pretrain.config.settings.transformers_config import FIELDS
 from pretrain.convert.pretrained import Pretrained
 from pretrain.engine.optimizers import build_optimizer
 from pretrain.schedules.learning_rate import learning_rate_at
@@ -32,6 +39,12 @@ FETCH_STEPS = 20
 
 # Separates the random stream of dropout from every other use of the seed.
 DROPOUT_STREAM = 0x64726F70
+
+# Setting of a protocol -> names in configurations of transformers, of heads too.
+DROPOUTS = {
+    "dropout": (*FIELDS["dropout"], "classifier_dropout", "seq_classif_dropout", "cls_dropout"),
+    "attention_dropout": FIELDS["attention_dropout"],
+}
 
 
 class Diverged(ArithmeticError):
@@ -70,13 +83,16 @@ def build_task_model(
     seed: int,
     takes_weights: bool,
     attention: str = "eager",
-) -> TaskModel:
+) -> AnyTaskModel:
     """Build the model; the head, and without `takes_weights` everything, is drawn from the seed."""
     torch.manual_seed(seed)
-    settings = pretrained.model.model_copy(
-        update={"dropout": protocol.dropout, "attention_dropout": protocol.attention_dropout}
-    )
-    model = TaskModel(settings, num_outputs, attention=attention)
+    changes: dict[str, Any] = {name: getattr(protocol, name) for name in DROPOUTS}
+    if isinstance(config := pretrained.model.transformers, dict):
+        rates = {each: changes[ours] for ours, theirs in DROPOUTS.items() for each in theirs}
+        rates = {name: rate for name, rate in rates.items() if name in config}
+        changes |= {"transformers": config | rates, "folder": None}
+    settings = pretrained.model.model_copy(update=changes)
+    model = task_model(settings, num_outputs, attention=attention)
     if takes_weights:
         model.load_encoder(pretrained.weights)
     return model
@@ -87,7 +103,7 @@ class FineTuning:
 
     def __init__(
         self,
-        model: TaskModel,
+        model: AnyTaskModel,
         data: EncodedTask,
         protocol: Protocol,
         *,

@@ -8,6 +8,7 @@ from data_prep.text.text_encoder import MASK, TextEncoder
 from pretrain.config.errors import ConfigError
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.objectives.replaced_tokens import Discriminator
+from pretrain.model.objectives.transformers_model import TransformersModel
 
 
 class Guess(NamedTuple):
@@ -19,7 +20,7 @@ class Guess(NamedTuple):
 
 @torch.no_grad()
 def fill_mask(
-    model: MaskedLanguageModel | Discriminator,
+    model: MaskedLanguageModel | TransformersModel | Discriminator,
     text_encoder: TextEncoder,
     text: str,
     *,
@@ -37,12 +38,12 @@ def fill_mask(
 
     Raises:
         ConfigError: there is no [MASK], the text has more than `longest_row` tokens, `top` is below
-            1, or the model is a discriminator, which predicts no words.
+            1, or the model is a discriminator or an encoder alone, which predict no words.
     """
-    if isinstance(model, Discriminator):
+    if isinstance(model, Discriminator) or not any(True for _ in model.head.parameters()):
+        kind = "a discriminator" if isinstance(model, Discriminator) else "an encoder alone"
         raise ConfigError(
-            "this model is a discriminator, which predicts no words; use its hidden states, or "
-            "fine-tune it"
+            f"this model is {kind}, which predicts no words; use its hidden states, or fine-tune it"
         )
     if top < 1:
         raise ConfigError(f"top={top} asks for no token; give 1 or more")

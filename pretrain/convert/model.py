@@ -73,6 +73,8 @@ def restored_network(
     network: MaskedLanguageModel | TransformersModel | Discriminator
     if pretrained.model.transformers is not None:
         network = TransformersModel(pretrained.model)
+        if pretrained.objective == ENCODER_ALONE:
+            network.head = nn.Module()
     elif pretrained.objective == REPLACED_TOKEN_DETECTION:
         network = Discriminator(pretrained.model)
     elif pretrained.objective == DEFAULT_OBJECTIVE:

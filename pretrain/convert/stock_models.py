@@ -113,10 +113,11 @@ def check_understood(config: Mapping[str, Any], place: Path) -> None:
 
 def is_understood(config: Mapping[str, Any]) -> bool:
     """Return whether a model is one of ours; else it is one of transformers, as it is."""
-    generates = "ElectraForMaskedLM" in (config.get("architectures") or ())
+    architectures = config.get("architectures") or ()
+    others = {"ElectraForMaskedLM", "BertModel", "ElectraModel"} & set(architectures)
     projects = config.get("embedding_size", config.get("hidden_size")) != config.get("hidden_size")
     known = all(config.get(name) in values for name, values in UNDERSTOOD.items())
-    return known and not generates and not projects
+    return known and not others and not projects
 
 
 def stock_names(kind: StockModel, num_layers: int) -> dict[str, tuple[str, ...]]:

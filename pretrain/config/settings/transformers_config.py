@@ -31,7 +31,7 @@ OFFSET_BY_PADDING = (
 # Entries that say nothing of the model, and differ between versions and places.
 LEFT_OUT = (
     *("_name_or_path", "architectures", "dtype", "transformers_version"),
-    *("id2label", "label2id"),  # those of a classifier
+    *("id2label", "label2id", "problem_type", "tupelo_fine_tuned"),  # those of a classifier
 )
 SPECIAL_IDS = tuple(f"{role}_token_id" for role in ("pad", "bos", "eos", "cls", "sep"))
 

@@ -150,7 +150,7 @@ def write_folder(
     save_text(folder / CONFIG_FILE, json.dumps(content, indent=2) + "\n")
     if stock is not None:
         weights = to_stock(weights, stock, content["num_hidden_layers"])
-    else:
+    elif content[TYPE] == "tupelo":
         for name, file in CODE_FILES.items():
             code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
             save_text(folder / name, code)
