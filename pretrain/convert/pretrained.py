@@ -58,8 +58,9 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
         return read_tupe(Path(place))
     if is_hugging_face_folder(folder) or (folder.suffix != ".pt" and is_hub_name(str(place))):
         config = read_json_object(transformers_folder(str(place)) / CONFIG_FILE)
-        kind = read_transformers_model if is_understood(config) else read_masked_language_model
-        return kind(str(place))
+        # A fine-tuned model of ours is refused by the first.
+        is_ours = is_understood(config) or config.get("model_type") == "tupelo"
+        return (read_transformers_model if is_ours else read_masked_language_model)(str(place))
     raise ConfigError(
         f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
         f"{CHECKPOINTS}/step_* folders, an export, an encoder saved by Hugging Face's "
