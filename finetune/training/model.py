@@ -20,7 +20,7 @@ from pretrain.config.settings.transformers_config import configuration_of
 from pretrain.model.encoder import Encoder, initialise
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.heads import ClassificationHead
-from pretrain.model.transformers_encoder import TransformersEncoder, head_of
+from pretrain.model.transformers_encoder import TransformersEncoder, head_of, their_name
 
 ENCODER = "encoder."  # prefix of its weights in a pre-trained model
 HEAD = "classifier."  # and of the head's, here and in exports
@@ -64,7 +64,7 @@ class TaskModel(nn.Module):
 
 
 class TransformersTaskModel(nn.Module):
-    """A model of transformers with the head for sequences of its family, of new weights.
+    """A model of transformers with the head for sequences of its family.
 
     Attributes:
         settings: whose `transformers` is its configuration.
@@ -115,10 +115,17 @@ class TransformersTaskModel(nn.Module):
         return logits_BC
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
-        """Load the encoder of a pre-trained model; a pooler, which no such model has, is new."""
-        named = [(n.removeprefix(ENCODER), w) for n, w in weights.items() if n.startswith(ENCODER)]
-        unknown = self.encoder.load_state_dict(dict(named), strict=False).unexpected_keys
-        assert not unknown, unknown
+        """Load a pre-trained model: the encoder, but a pooler, which none has for masked words.
+
+        A part of its head that the classifier has too, as ModernBERT's, is loaded as transformers
+        does.
+        """
+        prefix = f"{self.whole.base_model_prefix}."
+        theirs = {their_name(name, self.whole): weight for name, weight in weights.items()}
+        unknown = self.whole.load_state_dict(theirs, strict=False).unexpected_keys
+        if lost := [name for name in unknown if name.startswith(prefix)]:  # such as Funnel's
+            kind = type(self.whole).__name__
+            raise ConfigError(f"a {kind} has no {lost[0]}; this model cannot be fine-tuned")
 
 
 def _in_fp32(layer: nn.Linear, x: Tensor) -> Tensor:

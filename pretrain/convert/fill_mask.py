@@ -40,7 +40,7 @@ def fill_mask(
         ConfigError: there is no [MASK], the text has more than `longest_row` tokens, `top` is below
             1, or the model is a discriminator or an encoder alone, which predict no words.
     """
-    if isinstance(model, Discriminator) or not any(True for _ in model.head.parameters()):
+    if isinstance(model, Discriminator) or not [*model.head.parameters()]:
         kind = "a discriminator" if isinstance(model, Discriminator) else "an encoder alone"
         raise ConfigError(
             f"this model is {kind}, which predicts no words; use its hidden states, or fine-tune it"

@@ -143,6 +143,11 @@ def our_name(name: str, whole: Any) -> str:
     return f"encoder.base.{name[len(prefix) :]}" if name.startswith(prefix) else f"head.{name}"
 
 
+def their_name(name: str, whole: Any) -> str:
+    """Return the name in a whole model of a weight of ours."""
+    return name.replace("encoder.base.", f"{whole.base_model_prefix}.", 1).removeprefix("head.")
+
+
 def steps_of_head(whole: Any) -> tuple[str, ...]:
     """Return the parts of the head that map states of any tokens to logits; empty: not known."""
     steps = HEADS.get(whole.config.model_type, ())

@@ -61,19 +61,24 @@ def task_data(*, regression=False, pair=False, start=0.0):
     return TaskData(task, split(20, 0), {"dev": split(12, 1)}, {})
 
 
-def fine_tuned(place, *, regression=False, pair=False, start=0.0, **variant):
-    """Fine-tune for an epoch, and keep the model in the folder `place`."""
-    place.mkdir(parents=True, exist_ok=True)
+def tiny_reader(place, **variant):
+    """Return a tiny encoder of ours with a tokenizer."""
     text_encoder = text_encoder_of(trained("wordpiece"), place)
     (place / "tokenizer.json").unlink()
-    pretrained = tiny_pretrained(**{"vocabulary_size": 400, **variant})
+    return tiny_pretrained(**{"vocabulary_size": 400, **variant})._replace(
+        text_encoder=text_encoder, sequence_length=LENGTH
+    )
+
+
+def fine_tuned(place, *, regression=False, pair=False, start=0.0, pretrained=None, **variant):
+    """Fine-tune for an epoch, and keep the model in the folder `place`."""
+    place.mkdir(parents=True, exist_ok=True)
+    pretrained = pretrained or tiny_reader(place, **variant)
     # New weights are so small that all texts have nearly equal outputs.
     weights = {name: 10 * w if w.dim() == 2 else w for name, w in pretrained.weights.items()}
-    pretrained = pretrained._replace(
-        weights=weights, text_encoder=text_encoder, sequence_length=LENGTH
-    )
+    pretrained = pretrained._replace(weights=weights)
     data = task_data(regression=regression, pair=pair, start=start)
-    rows = encode_task(data, text_encoder, sequence_length=LENGTH)
+    rows = encode_task(data, pretrained.text_encoder, sequence_length=LENGTH)
     rules = protocol(epochs=1)
     model = build_task_model(
         pretrained, rules, num_outputs=rows.target.num_outputs, seed=0, takes_weights=True
