@@ -16,7 +16,7 @@ from finetune.training.batches import Batch, TokenRows, evaluation_batches
 from pretrain.config.ds_config import computes_in_bf16
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
-from pretrain.config.settings.transformers_config import configuration_of
+from pretrain.config.settings.transformers_config import configuration_of, trusts_code
 from pretrain.model.encoder import Encoder, initialise
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.heads import ClassificationHead
@@ -83,7 +83,7 @@ class TransformersTaskModel(nn.Module):
         super().__init__()
         assert isinstance(model.transformers, dict)
         kind, self.settings, self.num_outputs = model.transformers["model_type"], model, num_outputs
-        if model.trust_remote_code or model.positions != "own":
+        if trusts_code(model.transformers) or model.positions != "own":
             what = f"code of its folder, or model.positions={model.positions!r} attached"
             raise ConfigError(f"a {kind} with {what}, cannot be fine-tuned here")
         config = configuration_of(model.transformers)

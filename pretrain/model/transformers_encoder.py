@@ -88,10 +88,9 @@ class TransformersEncoder(nn.Module):
             return []
 
     @property
-    def token_embeddings(self) -> nn.Module:
+    def token_embeddings(self) -> Any:
         """Return the table of token embeddings."""
-        table: nn.Module = self.base.get_input_embeddings()
-        return table
+        return self.base.get_input_embeddings()
 
     def forward(
         self,
