@@ -36,9 +36,9 @@ def load(
     """Load a pre-trained encoder with its tokenizer, in fp32 and evaluation mode.
 
     Args:
-        place: a run folder; a checkpoint in it; an export; a BERT or the discriminator of an
-            ELECTRA that Hugging Face's transformers saved, or its name on the Hub; a .pt file of
-            the TUPE authors' code.
+        place: a run folder; a checkpoint in it; an export; an encoder that Hugging Face's
+            transformers saved, with a head for masked words or without one, the discriminator of
+            an ELECTRA, or their names on the Hub; a .pt file of the TUPE authors' code.
         checkpoint: a step of the run, such as 10000; default: the newest.
         device: on which it computes, such as "cuda".
 

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "models",
         nargs="*",
         metavar="RUN",
-        help="run folder, checkpoint, export, a BERT model, or a fine-tuned model (its encoder)",
+        help="run folder, checkpoint, export, an encoder of transformers, or a fine-tuned model",
     )
     suites = parser.add_argument_group("tasks of a suite")
     suites.add_argument("--tasks", nargs="+", metavar="TASK", help="all, or names such as cola rte")
@@ -125,7 +125,7 @@ def main(arguments: argparse.Namespace) -> None:
     """
     if not arguments.models:
         raise ConfigError(
-            "no model: give a run folder, a checkpoint, an export or a BERT, and a task, such as: "
+            "no model: give a run folder, a checkpoint or an encoder, and a task, such as: "
             + shell_command("finetune", "run", "runs/NAME", "--tasks", "all", "--glue", "FOLDER")
         )
     sweep, record = _requested(arguments)

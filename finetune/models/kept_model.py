@@ -1,8 +1,8 @@
 """A fine-tuned model on the disk, the folder `model` of a trial, and in use on new texts.
 
 It is what transformers' `AutoModelForSequenceClassification` loads. With `positions = "bert-a"` and
-`norm = "post"` it is a `BertForSequenceClassification`, whose pooler is our dense layer; others
-carry their code, as exports of pre-training do.
+`norm = "post"` it is a `BertForSequenceClassification`, whose pooler is our dense layer; a model of
+transformers is the one of its family; others carry their code, as exports of pre-training do.
 
 config.json         its entry "tupelo_fine_tuned" is a `KeptRecord`
 model.safetensors   of a regression in the units of the labels: the last layer scales and shifts

@@ -84,8 +84,9 @@ class TransformersTaskModel(nn.Module):
         assert isinstance(model.transformers, dict)
         kind, self.settings, self.num_outputs = model.transformers["model_type"], model, num_outputs
         if trusts_code(model.transformers) or model.positions != "own":
-            what = f"code of its folder, or model.positions={model.positions!r} attached"
-            raise ConfigError(f"a {kind} with {what}, cannot be fine-tuned here")
+            is_code = trusts_code(model.transformers)
+            what = "code of its folder" if is_code else f"positions={model.positions!r} attached"
+            raise ConfigError(f"a {kind} with {what} cannot be fine-tuned here")
         config = configuration_of(model.transformers)
         config.num_labels = num_outputs
         try:

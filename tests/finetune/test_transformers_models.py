@@ -175,5 +175,5 @@ def test_attached_positions_are_refused_before_anything_runs(kept, monkeypatch):
     model = kept.pretrained.model.model_copy(update={"positions": "tupe-r"})
     other = kept.pretrained._replace(model=model)
     monkeypatch.setattr("finetune.sweep.references.load_pretrained", lambda *_, **__: other)
-    with pytest.raises(ConfigError, match="positions='tupe-r' attached, cannot be fine-tuned here"):
+    with pytest.raises(ConfigError, match="positions='tupe-r' attached cannot be fine-tuned here"):
         read_model_refs(["a"], ["newest"], from_scratch=False)

@@ -61,19 +61,15 @@ def task_data(*, regression=False, pair=False, start=0.0):
     return TaskData(task, split(20, 0), {"dev": split(12, 1)}, {})
 
 
-def tiny_reader(place, **variant):
-    """Return a tiny encoder of ours with a tokenizer."""
-    text_encoder = text_encoder_of(trained("wordpiece"), place)
-    (place / "tokenizer.json").unlink()
-    return tiny_pretrained(**{"vocabulary_size": 400, **variant})._replace(
-        text_encoder=text_encoder, sequence_length=LENGTH
-    )
-
-
 def fine_tuned(place, *, regression=False, pair=False, start=0.0, pretrained=None, **variant):
     """Fine-tune for an epoch, and keep the model in the folder `place`."""
     place.mkdir(parents=True, exist_ok=True)
-    pretrained = pretrained or tiny_reader(place, **variant)
+    if pretrained is None:
+        text_encoder = text_encoder_of(trained("wordpiece"), place)
+        (place / "tokenizer.json").unlink()
+        pretrained = tiny_pretrained(**{"vocabulary_size": 400, **variant})._replace(
+            text_encoder=text_encoder, sequence_length=LENGTH
+        )
     # New weights are so small that all texts have nearly equal outputs.
     weights = {name: 10 * w if w.dim() == 2 else w for name, w in pretrained.weights.items()}
     pretrained = pretrained._replace(weights=weights)
