@@ -55,11 +55,10 @@ def build_whole(model: ModelSettings, execution: ExecutionPlan = PLAIN) -> Any:
         )
     except (ValueError, ImportError, AssertionError) as error:
         line = str(error).strip().partition("\n")[0]
-        raise ConfigError(
-            f"a {config.model_type} of transformers cannot be trained: {line}"
-        ) from None
-    if config.is_encoder_decoder or (left := [n for n, _ in whole.named_parameters(recurse=False)]):
-        reason = "has a decoder" if config.is_encoder_decoder else f"has {left[0]} outside"
+        raise ConfigError(f"a {config.model_type} cannot be trained: {line}") from None
+    is_decoder = config.is_encoder_decoder or getattr(config, "is_decoder", False)
+    if is_decoder or (left := [name for name, _ in whole.named_parameters(recurse=False)]):
+        reason = "has a decoder" if is_decoder else f"has {left[0]} outside"
         raise ConfigError(f"a {type(whole).__name__} {reason}; Tupelo trains encoders with a head")
     if model.positions != "own":
         values = model.model_dump(include=set(EncodingSettings.model_fields))
@@ -76,8 +75,14 @@ class TransformersEncoder(nn.Module):
         """Take it out of the whole model."""
         super().__init__()
         self.base = whole.base_model
+        self._whole = (whole,)  # in a tuple: its parts have other names here
         self._scales: list[float] = []
         self._forwards: list[DroppedForward] = []
+
+    @property
+    def whole(self) -> Any:
+        """Return the model as transformers built it; it shares all modules."""
+        return self._whole[0]
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -120,11 +125,15 @@ class TransformersEncoder(nn.Module):
     def _draw(self, branch_scales: Sequence[Any] | None) -> None:
         if branch_scales is not None and not self._forwards:
             for number, block in enumerate(blocks_of(self.base, None)):
-                self._forwards.append(DroppedForward(lambda n=number: self._scales[n], block))
+                scale = functools.partial(self._scale_of, number)
+                self._forwards.append(DroppedForward(scale, block))
                 self._forwards[-1].put()
         self._scales = [1.0] * len(self._forwards)
         if branch_scales is not None:
             self._scales = [float(scale) for scale in branch_scales]
+
+    def _scale_of(self, number: int) -> float:
+        return self._scales[number]
 
 
 def head_of(whole: Any) -> nn.Module:

@@ -120,7 +120,7 @@ class ModelSettings(EncodingSettings):
 
     @model_validator(mode="after")
     def _refuse_without_effect(self) -> "ModelSettings":
-        if self.transformers is None:
+        if not isinstance(self.transformers, dict):
             return self
         config = configuration_of(self.transformers, self.folder)
         known = {name for name, theirs in FIELDS.items() if any(hasattr(config, n) for n in theirs)}

@@ -92,7 +92,7 @@ def configuration_of(config: Mapping[str, Any], folder: str | None = None) -> An
     return type(own).from_dict(dict(config), _name_or_path=folder)
 
 
-def with_special_ids(config: Mapping[str, Any], special: Mapping[str, int]) -> dict[str, Any]:
+def with_special_ids(config: Mapping[str, Any], special: Mapping[Any, int]) -> dict[str, Any]:
     """Return a configuration whose special tokens are those of a tokenizer, by role.
 
     RoBERTa counts positions by the id of padding, and embeddings of padding are zeros.

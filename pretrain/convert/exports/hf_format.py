@@ -105,7 +105,7 @@ def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
         network = TransformersModel(pretrained.model)
         network.load_state_dict(pretrained.weights, strict=False)
         with quiet():
-            network.whole.save_pretrained(folder)
+            network.encoder.whole.save_pretrained(folder)
         length = pretrained.sequence_length
         encoder = pretrained.text_encoder
         write_tokenizer(folder, encoder, sequence_length=length, with_token_types=False)

@@ -8,7 +8,7 @@ from torch import Tensor
 from data_prep.masking import IGNORED
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.model.branch_scale import BranchScale
-from pretrain.model.encoder import Encoder, initialise
+from pretrain.model.encoder import initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Objective
@@ -21,7 +21,7 @@ class MaskedLanguageModel(Objective):
     head: MaskedLanguageModelHead
 
     def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
-        super().__init__(Encoder(model, execution), execution)
+        super().__init__(model, execution)
         self.head = MaskedLanguageModelHead(
             model.width, model.vocabulary_size, model.layer_norm_epsilon
         )

@@ -5,7 +5,7 @@ Shapes as in positions.py; M = predicted positions.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ElectraSettings, ModelSettings
 from pretrain.model.branch_scale import BranchScale
+from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.kernels.cross_entropy import linear_cross_entropy
@@ -54,22 +55,23 @@ class Objective(nn.Module, ABC):
     Losses are compared between runs only where `held_out_loss` is equal.
     """
 
+    encoder: Any
     held_out_loss: ClassVar[str]  # name of the loss in evaluation
     head: nn.Module
     # Of the last forward pass, where the loss is a sum: it is the sum of weight x mean.
     parts: dict[str, Part]
 
-    def __init__(self, encoder: nn.Module, execution: ExecutionPlan = PLAIN) -> None:
-        """Hold the encoder; a subclass adds its head as `head`, and calls `initialise`.
-
-        Args:
-            encoder: called as `Encoder`, with its `blocks` and `token_embeddings`.
-            execution: how it is computed.
-        """
+    def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
+        """Build the encoder; a subclass adds its head as `head`, and calls `initialise`."""
         super().__init__()
         self.execution = execution
         self.parts = {}
-        self.encoder = encoder
+        self.encoder = self.encoder_of(model, execution)
+
+    @staticmethod
+    def encoder_of(model: ModelSettings, execution: ExecutionPlan) -> Any:
+        """Return the encoder: an `Encoder`, or what is called as one and has its parts."""
+        return Encoder(model, execution)
 
     @classmethod
     def build(

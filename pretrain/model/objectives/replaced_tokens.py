@@ -100,7 +100,7 @@ class ReplacedTokenDetection(Objective):
         electra: ElectraSettings,
         execution: ExecutionPlan = PLAIN,
     ) -> None:
-        super().__init__(Encoder(model, execution), execution)
+        super().__init__(model, execution)
         self.head = DiscriminatorHead(model.width)
         self.generator = Generator(generator_settings(model, electra), model, execution)
         initialise(self, model.initializer_range)

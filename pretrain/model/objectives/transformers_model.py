@@ -1,7 +1,6 @@
 """BERT's objective on a model of transformers, as it is. Shapes as in positions.py."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -30,16 +29,15 @@ class TransformersModel(Objective):
     encoder: TransformersEncoder
 
     def __init__(self, model: ModelSettings, execution: ExecutionPlan = PLAIN) -> None:
-        whole = build_whole(model, execution)
-        super().__init__(TransformersEncoder(whole), execution)
+        super().__init__(model, execution)
+        whole = self.encoder.whole
         self.head = head_of(whole)
-        self._whole = (whole,)  # its parts are trained under the names above
         self._steps = steps_of_head(whole)
 
-    @property
-    def whole(self) -> Any:
-        """Return the model as transformers built it; it shares all modules."""
-        return self._whole[0]
+    @staticmethod
+    def encoder_of(model: ModelSettings, execution: ExecutionPlan) -> TransformersEncoder:
+        """Return the model of transformers without its head."""
+        return TransformersEncoder(build_whole(model, execution))
 
     def forward(
         self,
@@ -63,7 +61,7 @@ class TransformersModel(Objective):
         """Return logits_MV at the flat positions `row * S + column`, or logits_BSV of all."""
         if not self._steps:
             inputs = self.encoder.inputs(ids_BS, branch_scales, lengths_B)
-            return at_positions(self.whole(**inputs).logits, positions_M)
+            return at_positions(self.encoder.whole(**inputs).logits, positions_M)
         x: Tensor = self.encoder(ids_BS, branch_scales, lengths_B, positions_M)
         for name in self._steps:
             x = getattr(self.head, name)(x)
@@ -78,7 +76,7 @@ class TransformersModel(Objective):
         Raises:
             ConfigError: it fails, or rows, or the tokens of a row, share states.
         """
-        whole, size = self.whole, self.encoder.token_embeddings.weight.shape[0]
+        whole, size = self.encoder.whole, self.encoder.token_embeddings.weight.shape[0]
         generator = torch.Generator().manual_seed(0)
         ids_BS = torch.randint(5, size, (2, length), generator=generator)
         kind = type(whole).__name__

@@ -210,14 +210,14 @@ def test_a_type_that_cannot_be_trained_is_refused(kind, message):
 def test_a_model_that_mixes_the_texts_of_a_batch_is_refused(saved, monkeypatch):
     model = build_objective(settings_of(saved(whole_model("bert"))).model)
     model.check(16)
-    inner = model.whole.forward
+    inner = model.encoder.whole.forward
 
     def mixed(input_ids):
         found = inner(input_ids=input_ids)
         found.logits = found.logits + found.logits.mean(0)
         return found
 
-    monkeypatch.setattr(model.whole, "forward", mixed)
+    monkeypatch.setattr(model.encoder.whole, "forward", mixed)
     with pytest.raises(ConfigError, match="mixes the texts of a batch"):
         model.check(16)
 

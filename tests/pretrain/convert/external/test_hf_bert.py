@@ -114,10 +114,8 @@ def test_logits_are_those_of_transformers(tmp_path, kind, store):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"hidden_act": "relu"}, "has hidden_act='relu'; .* hidden_act='gelu'"),
-        ({"model_type": "modernbert"}, "has model_type=.modernbert.; supported"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
-        ({"is_decoder": True}, "has is_decoder=True"),
+        ({"model_type": "modernbert"}, "transformers cannot open it"),
+        ({"is_decoder": True}, "has a decoder"),
         ({"num_hidden_layers": 4}, "another model: .* needs encoder.blocks.3"),
     ],
 )
