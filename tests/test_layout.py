@@ -49,7 +49,7 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 32_760,
+    "lines of the packages": 32_750,
     "lines of benchmarks": 1_496,
     "lines of tests": 28_178,
     "words of docs": 12_779,
