@@ -20,7 +20,13 @@ def main(words: list[str]) -> int | None:
 
         finetune_main(words[1:])
     elif words == ["--version"]:
-        print(_versions())
+        import platform
+        from importlib.metadata import version
+
+        from tupelo import __version__
+
+        packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "deepspeed"))
+        print(f"tupelo {__version__} (Python {platform.python_version()}, {packages})")
     elif words in ([], ["-h"], ["--help"]):
         print(_overview())
     else:
@@ -38,16 +44,6 @@ def _overview() -> str:
     sentence = description.partition("\n")[0]
     groups = {f"{name} ...": Command("", summary) for name, summary in GROUPS.items()}
     return f"{sentence}\n\n{overview({**COMMANDS, **groups})}"
-
-
-def _versions() -> str:
-    import platform
-    from importlib.metadata import version
-
-    from tupelo import __version__
-
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "deepspeed"))
-    return f"tupelo {__version__} (Python {platform.python_version()}, {packages})"
 
 
 def program() -> None:

@@ -14,14 +14,14 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 
 from data_prep.command_line import add_setting
 from data_prep.commands.options import FIELDS, add_options, read_settings
 from data_prep.files.progress_bar import progress_bar
-from data_prep.settings import DamagedFiles
+from data_prep.settings import BuildSettings
 from data_prep.shards.external import DamagedShard, Ids, Samples, external_files, read_samples
 from data_prep.shards.folders import complete_or_absent
 from data_prep.shards.format import SequenceFormat, Tokens
@@ -35,7 +35,6 @@ from data_prep.shards.manifest import (
     write_manifest,
 )
 from data_prep.shards.packing import (
-    SEQUENCES_PER_SHARD,
     TOKENS_PER_GROUP,
     TokenStream,
     TokenWriter,
@@ -48,6 +47,7 @@ from data_prep.tokenizer.describe import record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 
 SETTINGS = ("data.sequence_length", "data.valid_fraction", "data.damaged_files")
+RECORDED = {"tokenizer", "valid_fraction", "damaged_files", "rows_per_shard"}
 HASHES_AT_ONCE = 1 << 16
 
 
@@ -71,29 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Write the new folder, and print a summary of it."""
-    given = read_settings(arguments)
-    settings = ImportSettings(
-        arguments.tokenizer,
-        given.sequence_length if "sequence_length" in given.model_fields_set else None,
-        given.valid_fraction,
-        given.damaged_files,
-        arguments.rows_per_shard,
-    )
-    manifest = import_shards(arguments.places, arguments.to, settings)
+    others = {"tokenizer": arguments.tokenizer, "rows_per_shard": arguments.rows_per_shard}
+    manifest = import_shards(arguments.places, arguments.to, read_settings(arguments, others))
     print(f"{arguments.to}\n{summary(manifest)}")
 
 
-class ImportSettings(NamedTuple):
-    """How external shards become a shard folder."""
-
-    tokenizer: str  # that of the external shards: a file, a folder, or a name on the Hub
-    sequence_length: int | None = None  # tokens in a sequence; None: as in the first sample
-    valid_fraction: float = 0.02  # share of the texts that is held out
-    damaged_files: DamagedFiles = "stop"  # "skip" keeps what precedes the damage
-    rows_per_shard: int = SEQUENCES_PER_SHARD  # upper bound
-
-
-def import_shards(places: list[Path], to: Path, settings: ImportSettings) -> Manifest:
+def import_shards(places: list[Path], to: Path, settings: BuildSettings) -> Manifest:
     """Write the text of external shards, unmasked, into a new shard folder.
 
     Copies of a text that differ in their masks only (a "dupe factor") are kept once. Whole texts
@@ -104,7 +87,8 @@ def import_shards(places: list[Path], to: Path, settings: ImportSettings) -> Man
     Args:
         places: HDF5 files, and folders of them.
         to: The new folder.
-        settings: How they are read and written.
+        settings: Their tokenizer, and how they are read and written; without a sequence_length it
+            is that of the first sample.
 
     Raises:
         ShardError: A file cannot be read or has an unknown layout, the tokenizer does not fit, or a
@@ -121,7 +105,8 @@ def import_shards(places: list[Path], to: Path, settings: ImportSettings) -> Man
         record = record_of(tokenizer, file, kind="loaded", names=names)
         reader = _Reader(record, settings, scratch)
         texts = reader.read(files)
-        length = settings.sequence_length or reader.sample_length
+        is_given = "sequence_length" in settings.model_fields_set
+        length = settings.sequence_length if is_given else reader.sample_length
         form = SequenceFormat(length, record)
         writers = {name: TokenWriter(scratch / name, record) for name in get_args(SplitName)}
         for name, text in reader.assigned(texts):
@@ -142,7 +127,7 @@ def import_shards(places: list[Path], to: Path, settings: ImportSettings) -> Man
             dtype=form.dtype,
             tokenizer=record,
             splits=splits,
-            settings={"command": "import", **settings._asdict()},
+            settings={"command": "import", **settings.model_dump(include=RECORDED)},
             source=f"{', '.join(map(str, places))} ({len(files)} HDF5 files, {size:,} bytes)",
             licence="that of the text in the imported files",
             cleaning=dict(+reader.counts),
@@ -155,7 +140,7 @@ def import_shards(places: list[Path], to: Path, settings: ImportSettings) -> Man
 class _Reader:
     """Reads external shards into one file of texts, with their hashes in a second file."""
 
-    def __init__(self, record: TokenizerRecord, settings: ImportSettings, scratch: Path) -> None:
+    def __init__(self, record: TokenizerRecord, settings: BuildSettings, scratch: Path) -> None:
         self.counts: Counter[str] = Counter()
         self.sample_length = 0
         self._record, self._settings, self._scratch = record, settings, scratch

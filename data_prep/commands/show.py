@@ -7,7 +7,6 @@ must predict.
 import argparse
 import textwrap
 from collections.abc import Iterator
-from typing import get_args
 
 import numpy as np
 
@@ -24,24 +23,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo data show`."""
     add_options(parser, "folder")
     parser.add_argument(
-        "--split",
-        choices=get_args(SplitName),
-        default="valid",
-        help="training or validation sequences (default: valid)",
-    )
-    parser.add_argument(
         "--rows",
         type=at_least_1,
         default=3,
         metavar="N",
-        help="number of sequences, spread over the split (default: 3)",
+        help="number of held-out sequences, spread over all (default: 3)",
     )
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Print the sequences."""
     shards = open_shards(arguments.folder)
-    for line in shown_sequences(shards, arguments.split, count=arguments.rows):
+    for line in shown_sequences(shards, "valid", count=arguments.rows):
         print(line)
 
 

@@ -53,7 +53,7 @@ def verify(folder: Path) -> list[str]:
         for record in records:
             file = folder / record.file
             try:
-                check_shard(file, record, manifest)
+                check_shard(file, record)
                 if sha256_of(file) != record.sha256:
                     problems.append(
                         f"{file}: the content has changed since it was written; {REPAIR}"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 def save_text(file: Path, text: str) -> None:
     """Write a text file, complete or not at all."""
-    partial = partial_name(file)
+    # Of this process alone: a worker of a killed build may still write.
+    partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
     partial.write_text(text, encoding="utf-8", newline="\n")
     put_in_place(partial, file)
 
@@ -42,11 +43,6 @@ def remove_strays(folder: Path) -> None:
     for file in folder.rglob("*.partial-*"):
         if file.is_file() and not Path("/proc", file.name.rpartition("-")[2]).exists():
             file.unlink(missing_ok=True)
-
-
-def partial_name(file: Path) -> Path:
-    """Return a temporary name, unique to this process: a killed build's worker may still write."""
-    return file.with_name(f"{file.name}.partial-{os.getpid()}")
 
 
 def append_whole(file: Path, text: str) -> None:

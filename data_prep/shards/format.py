@@ -74,30 +74,17 @@ class SplitSequences:
         self._maps: dict[int, Sequences] = {}
 
     def read(self, numbers: NDArray[np.integer]) -> Sequences:
-        """Return the sequences [n, sequence_length] with these numbers [n], in that order.
-
-        Raises:
-            ShardError: A sequence holds an id that the tokenizer does not have: it would index past
-                an embedding.
-        """
+        """Return the sequences [n, sequence_length] with these numbers [n], in that order."""
         shards, places = np.divmod(numbers, self._split.rows_per_shard)
         found = np.empty((len(numbers), self._manifest.sequence_length), self._manifest.dtype)
         for shard in np.unique(shards).tolist():
             if shard not in self._maps:
                 record = self._split.shards[shard]
                 file, shape = self._folder / record.file, (record.rows, found.shape[1])
-                offset = check_shard(file, record, self._manifest)
+                offset = check_shard(file, record)
                 self._maps[shard] = np.memmap(file, found.dtype, "r", offset, shape)
             here = shards == shard
             found[here] = self._maps[shard][places[here]]
-        size = self._manifest.tokenizer.vocabulary_size
-        if found.size and (largest := found.max()) >= size:
-            place = np.flatnonzero((found >= size).any(axis=1))[0]
-            name = self._split.shards[shards[place]].file
-            raise ShardError(
-                f"{self._folder / name}: holds the id {largest}, beyond the vocabulary of {size}; "
-                f"{REPAIR}"
-            )
         return found
 
     def fingerprint(self) -> str:
@@ -140,7 +127,7 @@ def open_shards(folder: Path) -> ShardSet:
     check_tokenizer(folder, manifest)
     for split in manifest.splits.values():
         for record in split.shards:
-            check_shard(folder / record.file, record, manifest)
+            check_shard(folder / record.file, record)
     return ShardSet(folder, manifest)
 
 
@@ -170,11 +157,11 @@ def write_shard(
     )
 
 
-def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> int:
-    """Check one file against the manifest, without its sequences, and return where they begin.
+def check_shard(file: Path, record: ShardRecord) -> int:
+    """Check one file against its record, without its sequences, and return where they begin.
 
     Raises:
-        ShardError: The file is missing, cut short, damaged, or holds other sequences.
+        ShardError: The file is missing, cut short or damaged.
     """
     if not file.is_file():
         holder = "name the folder of the shards (that of a run holds none)"
@@ -183,16 +170,8 @@ def check_shard(file: Path, record: ShardRecord, manifest: Manifest) -> int:
         raise ShardError(f"{file}: {size} bytes instead of {record.bytes}; {REPAIR}")
     try:
         with h5py.File(file) as shard:
-            dataset = shard[DATASET]
-            offset: int | None = dataset.id.get_offset()  # None: not contiguous
-            shape, dtype = dataset.shape, str(dataset.dtype)
+            offset: int = shard[DATASET].id.get_offset()
+            return offset
     except HDF5_DAMAGE as error:
         reason = plain(str(error.args[0]) if error.args else type(error).__name__)
         raise ShardError(f"{file}: not a readable shard ({reason}); {REPAIR}") from error
-    expected = (record.rows, manifest.sequence_length)
-    if offset is None or (shape, dtype) != (expected, manifest.dtype):
-        raise ShardError(
-            f"{file}: holds {dtype} {shape} instead of contiguous {manifest.dtype} {expected}; "
-            f"{REPAIR}"
-        )
-    return offset

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.files.progress_bar import progress_bar
-from data_prep.settings import BuildSettings
 from data_prep.shards.format import (
     IdType,
     SequenceFormat,
@@ -36,7 +35,6 @@ from data_prep.shards.manifest import (
 
 # Read and written at once, about: it bounds memory, not the result.
 TOKENS_PER_GROUP = 1 << 20
-SEQUENCES_PER_SHARD: int = BuildSettings.model_fields["rows_per_shard"].default
 
 
 class TokenFile(NamedTuple):

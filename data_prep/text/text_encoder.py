@@ -145,8 +145,13 @@ class TextEncoder:
         cls, sep = self.special["cls"], self.special["sep"]
         if second is None:
             return [cls, *first[: max_length - 2], sep]
-        kept_first, kept_second = kept_lengths(len(first), len(second), max_length - 3)
-        return [cls, *first[:kept_first], sep, *second[:kept_second], sep]
+        of_first, of_second, room = len(first), len(second), max_length - 3
+        if of_first + of_second > room:
+            # Where both are cut and the room is odd, the longer one keeps one more, or the second.
+            shorter = min(of_first, of_second, room // 2)
+            lengths = shorter, room - shorter
+            of_first, of_second = lengths[::-1] if of_first > of_second else lengths
+        return [cls, *first[:of_first], sep, *second[:of_second], sep]
 
     def _tokens_and_masks(self, text: str) -> list[int]:
         ids: list[int] = []
@@ -194,14 +199,3 @@ def _random_texts(number: int) -> Iterator[str]:
     for _ in range(number):
         kinds = generator.choices((often, every), k=generator.randint(1, 8))
         yield "".join(map(generator.choice, kinds))
-
-
-def kept_lengths(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return the lengths of two texts cut to `room` tokens together, always from the longer one.
-
-    If both are cut and the room is odd, the longer text keeps one token more, at a tie the second.
-    """
-    if first + second <= room:
-        return first, second
-    shorter = min(first, second, room // 2)
-    return (room - shorter, shorter) if first > second else (shorter, room - shorter)

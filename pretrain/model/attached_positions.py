@@ -66,20 +66,15 @@ def attach_positions(model: nn.Module, positions: str, **settings: Any) -> Posit
     weight = base.embeddings.word_embeddings.weight
     base.positions = encoding.to(device=weight.device, dtype=weight.dtype)
     base.embeddings.position_embeddings = _NoPositions()
-    _give_own_config(model)
+    copies: dict[int, Any] = {}  # other models that were built from the config keep their attention
+    for module in model.modules():
+        if "config" in vars(module):  # what modules share they still share
+            vars(module)["config"] = copy.deepcopy(vars(module)["config"], copies)
     model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
     for layer in base.encoder.layer:
         layer.attention.self.scaling = encoding.score_scale  # such as 1/sqrt(2d)
     base.encoder.register_forward_pre_hook(_TermsOfPass(base), with_kwargs=True)
     return encoding
-
-
-def _give_own_config(model: nn.Module) -> None:
-    """Copy the configuration: other models that were built from it keep their attention."""
-    copies: dict[int, Any] = {}  # what its modules share they still share
-    for module in model.modules():
-        if "config" in vars(module):
-            vars(module)["config"] = copy.deepcopy(vars(module)["config"], copies)
 
 
 class _NoPositions(nn.Module):

@@ -45,10 +45,15 @@ class DroppedForward:
             return self._forward(*inputs, **named)
         scale = self._scale()
         x: Tensor = inputs[0] if inputs else named["hidden_states"]
-        flags = _flags(inputs, named)
+        # By which the output may differ, such as output_attentions.
+        bools = [(name, value) for name, value in named.items() if isinstance(value, bool)]
+        flags = (*[value for value in inputs if isinstance(value, bool)], *bools)
         if scale == 0:
             if flags not in self._lengths:
-                self._lengths[flags] = self._length_of_trial(x, inputs, named)
+                # It runs once; no random number of the run is consumed.
+                with torch.random.fork_rng([x.device] if x.is_cuda else []), torch.no_grad():
+                    output = self._forward(*inputs, **named)
+                self._lengths[flags] = _length(output, x, self._block)
             length = self._lengths[flags]
             return x if length is None else (x, *[None] * (length - 1))
         output = self._forward(*inputs, **named)
@@ -59,21 +64,9 @@ class DroppedForward:
             return _rescaled(x, output, scale)
         return (_rescaled(x, output[0], scale), *output[1:])
 
-    def _length_of_trial(self, x: Tensor, inputs: Any, named: Any) -> int | None:
-        """Run the block once, to see what it returns; no random number of the run is consumed."""
-        devices = [x.device] if x.is_cuda else []
-        with torch.random.fork_rng(devices), torch.no_grad():
-            return _length(self._forward(*inputs, **named), x, self._block)
-
 
 def _rescaled(x: Tensor, output: Tensor, scale: float) -> Tensor:
     return output + (output - x) * (scale - 1)
-
-
-def _flags(inputs: Any, named: Any) -> tuple[Any, ...]:
-    """Return the flags of a call, such as output_attentions, by which the output may differ."""
-    flags = [(name, value) for name, value in named.items() if isinstance(value, bool)]
-    return (*[value for value in inputs if isinstance(value, bool)], *flags)
 
 
 def _length(output: Any, x: Tensor, block: nn.Module) -> int | None:

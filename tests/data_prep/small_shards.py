@@ -1,7 +1,5 @@
 """Shard folders made of token ids, for tests that need no corpus."""
 
-import json
-
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -81,12 +79,6 @@ def _write_split(folder, name, documents, form, longest, counted):
 
 def contents(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir()}
-
-
-def change_manifest(folder, change):
-    content = json.loads((folder / "manifest.json").read_text())
-    change(content)
-    (folder / "manifest.json").write_text(json.dumps(content))
 
 
 def stream_of(documents):

@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from data_prep.commands.import_shards import ImportSettings, import_shards
+from data_prep.commands.import_shards import import_shards
 from data_prep.commands.verify import verify
+from data_prep.settings import BuildSettings
 from data_prep.shards import external
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError
@@ -108,8 +109,9 @@ def texts_of(folder):
 
 def imported(places, to, tokenizer, **options):
     places = places if isinstance(places, list) else [places]
-    options = {"valid_fraction": 0.2, "sequence_length": 3} | options
-    return import_shards(places, to, ImportSettings(tokenizer, **options))
+    options = {"tokenizer": tokenizer, "valid_fraction": 0.2, "sequence_length": 3} | options
+    given = {name: value for name, value in options.items() if value is not None}
+    return import_shards(places, to, BuildSettings().model_copy(update=given))
 
 
 TEXTS = random_documents(43, longest=S - 2)

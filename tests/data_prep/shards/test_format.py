@@ -10,7 +10,6 @@ from data_prep.commands.verify import verify
 from data_prep.shards.format import open_shards
 from data_prep.shards.manifest import ShardError, sha256_of
 from tests.data_prep.small_shards import (
-    change_manifest,
     cut_at_separators,
     random_documents,
     tokens_of,
@@ -116,10 +115,6 @@ def overwritten(folder):
         (overwritten, r"valid-00000\.h5: not a readable shard"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not the tokenizer that"),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json: no such file"),
-        (
-            lambda folder: change_manifest(folder, lambda it: it.update(sequence_length=32)),
-            r"holds uint16 \(\d+, 16\) instead of contiguous uint16 \(\d+, 32\)",
-        ),
         (shutil.rmtree, r"manifest\.json: no such file or directory; build the shards"),
     ],
 )
