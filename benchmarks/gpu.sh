@@ -129,7 +129,7 @@ shown=(killed_run:34)
 
 phase 'E: where the time goes, and what would be faster'
 part kernels 80 "$python" benchmarks/gpu/kernels.py "$out/kernels.json"
-part profile 60 "$python" -m tupelo profile "$recipe" "${small[@]}" --full-depth --to "$work/profile"
+part profile 60 "$python" -m tupelo profile "$recipe" "${small[@]}" --to "$work/profile"
 shown=(kernels:54 profile:40)
 
 phase end

@@ -21,6 +21,7 @@ from pretrain.checkpoint.changes import (
     refuse_changes,
 )
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
+from pretrain.config.ds_config import zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.run_files import DS_CONFIG_FILE, FIX, last_launch, result_of
@@ -116,11 +117,7 @@ def zero_stage_before(folder: Path) -> int | None:
     file = folder / DS_CONFIG_FILE
     if not file.is_file():
         return None
-    block = read_json_object(file, fix=FIX).get("zero_optimization", {})
-    stage = block.get("stage", 0) if isinstance(block, dict) else None
-    if type(stage) is not int or not 0 <= stage <= 3:
-        raise ConfigError(f"{file} names no ZeRO stage; {FIX}")
-    return stage
+    return int(zero_stage(read_json_object(file, fix=FIX)))
 
 
 def micro_sequences_before(folder: Path) -> int | None:

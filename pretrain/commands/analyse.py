@@ -13,7 +13,7 @@ from pathlib import Path
 
 from data_prep.commands.options import at_least_1
 from pretrain.analysis.catalog import ANALYSES, WEIGHTS, Analysis
-from pretrain.config.errors import ConfigError, nearest
+from pretrain.config.errors import ConfigError, lookup
 
 ROWS = 128
 
@@ -65,15 +65,10 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _chosen(arguments: argparse.Namespace) -> Analysis:
     """Return the analysis that is named; refuse options that it does not read."""
-    name, rows = arguments.name, arguments.rows
-    if name not in ANALYSES:
-        known = list(ANALYSES)
-        raise ConfigError(
-            f"there is no analysis {name!r}{nearest(name, known)}; one of {', '.join(known)}"
-        )
-    for option, value in (("--rows", rows), ("--shards", arguments.shards)):
-        if value is not None and ANALYSES[name].reads == WEIGHTS:
+    found = lookup(ANALYSES, arguments.name, setting="NAME")
+    for option, value in (("--rows", arguments.rows), ("--shards", arguments.shards)):
+        if value is not None and found.reads == WEIGHTS:
             raise ConfigError(
-                f"{option}={value} has no effect: {name} looks at weights only; remove it"
+                f"{option}={value} has no effect: {arguments.name} looks at weights only; remove it"
             )
-    return ANALYSES[name]
+    return found

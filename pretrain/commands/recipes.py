@@ -11,20 +11,13 @@ from data_prep.files.program import shell_command
 from pretrain.config.recipe_files import first_comment, list_of_recipes, sweep_files
 from pretrain.reports.words import paragraph, terminal_width
 
-EXAMPLE = """\
-  # Its first line, for lists.
-  extends = "tupe_r"
-  model.num_layers = 6
-  learning_rate.peak = 5e-4
-"""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add no options."""
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print names and summaries, as wide as the terminal, and how to write one."""
+    """Print names and summaries, as wide as the terminal."""
     print(list_of_recipes())
     print(f"\nSweeps of several recipes, for {shell_command('sweep')}:\n")
     files = sweep_files()
@@ -32,12 +25,4 @@ def main(arguments: argparse.Namespace) -> None:
     for name, file in files.items():
         first = f"{name:{indent}}"
         print(paragraph(first_comment(file), terminal_width(), first=first, rest=" " * indent))
-    train, sweep = (
-        shell_command("train", "mine.toml"),
-        shell_command("sweep", "tupe_r", "mine.toml"),
-    )
-    print(
-        f"\nYour own mine.toml:\n\n{EXAMPLE}\n"
-        f"{train} trains it, {sweep} compares it.\n"
-        f"{shell_command('train', 'mine.toml', '--help')} lists all settings."
-    )
+    print(f"\n{shell_command('train', 'RECIPE', '--help')} lists all settings of one.")

@@ -105,7 +105,6 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.hostfile,
         runs=max(len(trials), len(runs)),
         at_once=arguments.at_once,
-        ranks={run.ranks for run in (*trials, *runs) if run.ranks is not None},
     )
     if arguments.dry_run:
         first = [*[tried[0].trials[0] for tried in by_point], *runs[: len(sweep.arms)]]

@@ -60,7 +60,6 @@ class Metrics(_Totals):
     model_flops_utilisation: Amount = 0.0
     peak_memory_bytes: Count = 0
     processor_wait_share: Amount | None = None
-    time_shares: dict[Word, Annotated[float, Field(ge=-1e30, le=1e30)]] = {}
 
 
 class _MicroBatches(_Line):

@@ -5,13 +5,14 @@ It runs the same on one CPU process and on many GPUs, under plain `python`, `tor
 learning rate; accumulation, loss scaling, clipping, ZeRO and the optimizer are behind it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
+from torch.profiler import record_function
 
 from pretrain.checkpoint.format import Checkpoint, EngineCounters, Snapshot
 from pretrain.config.ds_config import zero_stage
@@ -19,7 +20,6 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.deepspeed_library import import_deepspeed
 from pretrain.distributed.ranks import Ranks
-from pretrain.distributed.step_timer import Phases
 from pretrain.engine.computing_weights import ComputingWeights
 from pretrain.engine.micro_batches import MicroBatches
 from pretrain.engine.optimizer_state import (
@@ -39,6 +39,8 @@ from pretrain.engine.stale_gradients import StaleGradients
 from pretrain.model.branch_scale import BranchScale
 from pretrain.model.objectives.held_out import Evaluation, HeldOutSums
 from pretrain.model.objectives.objective import Objective
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,6 @@ class Engine:
         """
         self.ranks, self.execution = ranks, model.execution
         self.ds_config, self.micro_batches = ds_config, micro_batches
-        self._phases = Phases(ranks.device)
         self._kind = checked_optimizer(settings.optimizer, ranks.device, ds_config)
         self._engine, self._optimizer, _, _ = import_deepspeed().initialize(
             model=model,
@@ -135,15 +136,15 @@ class Engine:
         skipped_before, losses = self._engine.skipped_steps, []
         parts: dict[str, Tensor] = {}
         on_device = ((self.on_device(batch), scales) for batch, scales in micro_batches)
-        for batch, scales in self._phases.waiting_for(on_device):
-            with self._phases.phase("forward"):
+        for batch, scales in _waiting_for(on_device):
+            with record_function("phase/forward"):
                 loss = self._engine(*batch, self.branch_scales(scales))
-            with self._phases.phase("backward"):
+            with record_function("phase/backward"):
                 self._engine.backward(loss)
             losses.append(loss.detach())
             for name, part in self._module.parts.items():
                 parts[name] = parts[name] + part.sums() if name in parts else part.sums()
-            with self._phases.phase("optimizer"):
+            with record_function("phase/optimizer"):
                 if self._is_alone and self._engine.is_gradient_accumulation_boundary():
                     # A skipped block gets a gradient of zero, as by every exchange of gradients.
                     for parameter in self._module.parameters():
@@ -171,10 +172,6 @@ class Engine:
         """Return the factor of the losses; 1 where gradients cannot underflow."""
         # DeepSpeed's engine.loss_scale() is what its JSON says: 0 where the scale is dynamic.
         return float(self._optimizer.loss_scale) if self.scales_loss else 1.0
-
-    def take_phase_seconds(self) -> dict[str, float]:
-        """Return the seconds of each phase since the last call; call it after `synchronize`."""
-        return self._phases.take_seconds()
 
     @torch.no_grad()
     def evaluate(self, batches: Iterable[MaskedBatch]) -> Evaluation:
@@ -265,3 +262,15 @@ class Engine:
         # all gradients, and is left out, on the device, if the other is not zero.
         self._optimizer.grad_scale = (norm / largest).clamp(min=1)
         self._optimizer.found_inf = (~torch.isfinite(norm)).float()
+
+
+def _waiting_for(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items; a profiler shows the time to get them as phase/data."""
+    iterator = iter(items)
+    while True:
+        with record_function("phase/data"):
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+        yield item

@@ -6,9 +6,8 @@ Of a run of given hours, as if it had the steps of its settings.
 from collections import Counter
 
 from pretrain.config.settings import RunSettings
-from pretrain.schedules.horizon import Horizon
 from pretrain.schedules.layer_drop import theta_at
-from pretrain.schedules.step_plan import finished_before, horizon_of_steps
+from pretrain.schedules.step_plan import horizon_of_steps
 
 # theta varies over a hundredth of a run or more: this many samples give its mean to 1e-4.
 MOST_SAMPLES = 10_000
@@ -23,7 +22,10 @@ def thetas_of_run(settings: RunSettings) -> Counter[float]:
     places = [float(step) for step in range(min(steps, MOST_SAMPLES))]
     if steps > MOST_SAMPLES:
         places = [(number + 0.5) * steps / MOST_SAMPLES for number in range(MOST_SAMPLES)]
-    return Counter(_theta_after(place, horizon, settings) for place in places)
+    return Counter(
+        theta_at(horizon.position(place), settings.layer_drop, horizon.span(place))
+        for place in places
+    )
 
 
 def mean_theta(settings: RunSettings) -> float:
@@ -34,12 +36,3 @@ def mean_theta(settings: RunSettings) -> float:
     """
     thetas = thetas_of_run(settings)
     return sum(theta * count for theta, count in thetas.items()) / thetas.total()
-
-
-def last_theta(settings: RunSettings) -> float:
-    """Return the keep ratio of the last step."""
-    return _theta_after(finished_before(settings.steps), horizon_of_steps(settings), settings)
-
-
-def _theta_after(finished: float, horizon: Horizon, settings: RunSettings) -> float:
-    return theta_at(horizon.position(finished), settings.layer_drop, horizon.span(finished))

@@ -21,7 +21,6 @@ from pretrain.model.cost import parameters_by_group
 from pretrain.reports.words import amount, paragraph
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
 from pretrain.schedules.layer_drop import check_sequence_draws
-from pretrain.schedules.run_thetas import mean_theta
 from pretrain.train.checks import ds_config_of, obstacles
 from pretrain.train.measured_steps import MeasuredSteps
 from pretrain.train.recording.progress import Progress
@@ -54,13 +53,17 @@ def measured_dry_run(request: RunRequest | None, seconds: float) -> bool:
     try:
         asked = on_first_rank(ranks, lambda: request)
         assert asked is not None
-        steps = MeasuredSteps(asked.settings, ranks, mean_theta)
+        steps = MeasuredSteps(asked.settings, ranks)
         count, metrics = steps.metrics_of_seconds(seconds)
         per_step = steps.progress.tokens_per_step / metrics["tokens_per_second"]
+        rate = f"{steps.rate.flops_per_second:.3e} FLOP/s a rank ({steps.rate.source})"
         rows = [
             ("measured", f"{count:,} steps of {steps.source}"),
             ("seconds per step", f"{per_step:.4g}"),
-            *steps.rows(metrics),
+            ("executed as", steps.engine.describe()),
+            ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
+            ("model FLOPs utilisation", f"{metrics['model_flops_utilisation']:.1%} of {rate}"),
+            ("peak memory", f"{metrics['peak_memory_bytes'] / 2**20:,.1f} MiB"),
         ]
         found = Found(steps.engine.micro_batches, rows, per_step)
         return on_first_rank(ranks, lambda: dry_run(asked, ranks, found))

@@ -5,7 +5,6 @@ distribution. Only the learning rate is 0, which costs the same and cannot diver
 """
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from pretrain.config.batch import micro_sequences
@@ -18,6 +17,7 @@ from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.launch import build_engine, check_machine, checked_ds_config
 from pretrain.engine.random_batches import RandomBatches
 from pretrain.schedules.layer_drop import at_constant_theta
+from pretrain.schedules.run_thetas import mean_theta
 from pretrain.train.recording.progress import Progress
 
 # Not counted: the first step compiles and allocates, the second may once more, and a processor
@@ -26,17 +26,14 @@ WARM_UP_STEPS, WARM_UP_SHARE = 2, 0.1
 
 
 class MeasuredSteps:
-    """Optimizer steps of a recipe at one keep ratio; every rank must take the same ones."""
+    """Optimizer steps of a recipe at its mean keep ratio; every rank must take the same ones."""
 
-    def __init__(
-        self, settings: RunSettings, ranks: Ranks, theta_of: Callable[[RunSettings], float]
-    ) -> None:
+    def __init__(self, settings: RunSettings, ranks: Ranks) -> None:
         """Build the engine, whose weights stay as they are.
 
         Args:
             settings: of the recipe, on all ranks.
             ranks: from `start_ranks`.
-            theta_of: the keep ratio of the last block, with which blocks are dropped.
 
         Raises:
             UserError: the run cannot be executed here, or its shards are damaged.
@@ -57,7 +54,7 @@ class MeasuredSteps:
             None,
             pin_memory=ranks.device == "cuda",
         )
-        drop = at_constant_theta(executed.layer_drop, theta_of(executed))
+        drop = at_constant_theta(executed.layer_drop, mean_theta(executed))
         rate = executed.learning_rate.model_copy(update={"peak": 0.0})
         steady = {"hours": None, "layer_drop": drop, "learning_rate": rate}  # without an end
         self.progress = Progress(executed.model_copy(update=steady), ranks.world_size)
@@ -81,20 +78,10 @@ class MeasuredSteps:
         seconds = time.perf_counter() - begin
         seconds = on_first_rank(self.ranks, lambda: seconds)
         progress = self.progress
-        progress.add_seconds(seconds, self.engine.take_phase_seconds())
+        progress.add_seconds(seconds)
         progress.fetch_losses(self.engine.mean_over_ranks)
         memory = peak_memory_bytes(self.ranks.device)
         return progress.take_metrics(progress.schedule.plan(progress.step), self.rate, memory)
-
-    def rows(self, metrics: dict[str, Any]) -> list[tuple[str, str]]:
-        """Return speed and memory in words."""
-        rate = f"{self.rate.flops_per_second:.3e} FLOP/s a rank ({self.rate.source})"
-        return [
-            ("executed as", self.engine.describe()),
-            ("tokens/s", f"{metrics['tokens_per_second']:,.0f}"),
-            ("model FLOPs utilisation", f"{metrics['model_flops_utilisation']:.1%} of {rate}"),
-            ("peak memory", f"{metrics['peak_memory_bytes'] / 2**20:,.1f} MiB"),
-        ]
 
     def metrics_of_seconds(self, seconds: float) -> tuple[int, dict[str, Any]]:
         """Take steps for about so long, after a warm-up; return their number and metrics."""

@@ -10,7 +10,6 @@ from torch.profiler import profile as traced
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.ranks import on_first_rank, start_ranks, stop_ranks
-from pretrain.schedules.run_thetas import last_theta
 from pretrain.train.measured_steps import MeasuredSteps
 
 TRACE_FILE = "trace.json.gz"
@@ -18,15 +17,12 @@ WARM_UP_STEPS, LISTED = 3, 30
 FIRST = ("phase/", "gloo:", "nccl:")  # in the table
 
 
-def profile(
-    read: Callable[[], RunSettings], count: int, *, full_depth: bool, to: Path | None
-) -> None:
+def profile(read: Callable[[], RunSettings], count: int, to: Path | None) -> None:
     """Trace steps, print the table of torch.profiler, and write the trace.
 
     Args:
         read: reads recipe and command line; called on the first rank.
         count: of traced steps.
-        full_depth: whether every block runs in every step.
         to: folder of the trace; None: profiles/NAME.
 
     Raises:
@@ -36,7 +32,7 @@ def profile(
     try:
         settings = on_first_rank(ranks, read)
         folder = on_first_rank(ranks, lambda: _made(to or Path("profiles") / settings.name))
-        steps = MeasuredSteps(settings, ranks, (lambda _: 1.0) if full_depth else last_theta)
+        steps = MeasuredSteps(settings, ranks)
         steps.metrics(WARM_UP_STEPS)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints when it starts and stops
         on_gpu = ranks.device == "cuda"

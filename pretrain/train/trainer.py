@@ -89,7 +89,9 @@ class Trainer:
     def _train_to_the_end(self) -> bool:
         """Train and save; return whether the run is finished."""
         self.monitor.begin(self.progress.watch)
-        if self.monitor.may_rewind and self.saver.newest is None:
+        trouble = self.settings.trouble
+        may_rewind = "rewind" in (trouble.on_not_finite, trouble.on_spike)
+        if may_rewind and self.saver.newest is None:
             self._save()
         while True:
             try:
@@ -175,7 +177,6 @@ class Trainer:
         """Restore the newest checkpoint, and discard what came after it."""
         self.all_reduce.finish()
         self.engine.synchronize()
-        self.engine.take_phase_seconds()  # of discarded steps
         checkpoint = Checkpoint(on_first_rank(self.ranks, self._checkpoint_to_rewind_to))
         self.progress = Progress(self.settings, self.ranks.world_size)
         self.progress.load(checkpoint.content.progress)
@@ -233,7 +234,7 @@ class Trainer:
         """Count the time since the clock started, and fetch the losses of these steps."""
         self.engine.synchronize()
         seconds, waited = self.clock.seconds(), self.clock.waited()
-        self.progress.add_seconds(seconds, self.engine.take_phase_seconds(), waited)
+        self.progress.add_seconds(seconds, waited)
         self.progress.fetch_losses(self.engine.mean_over_ranks)
         if self.settings.hours is not None:  # equal seconds on all ranks
             counters, horizon = self.progress.counters, self.progress.schedule.horizon
@@ -244,7 +245,7 @@ class Trainer:
     def _do_what_is_due(self, plan: StepPlan, display: StepDisplay) -> None:
         step = self.progress.step
         logs, evaluates, saves = self._due(step)  # all three, if the time is up
-        if logs and self.progress.has_metrics:
+        if logs and self.progress.counters.steps_since_log:  # none: all were left out
             memory = peak_memory_bytes(self.ranks.device)
             metrics = self.progress.take_metrics(plan, self.rate, memory)
             display.show_metrics(metrics)

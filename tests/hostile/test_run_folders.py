@@ -63,15 +63,3 @@ def test_a_report_shows_a_name_as_it_is_and_executes_nothing(baseline, other, tm
     assert html.escape(name, quote=False) in page
     # Matplotlib's font has no such letters: the browser has.
     assert "日本" in (tmp_path / "report/held_out_loss_over_step.svg").read_text()
-
-
-def test_lines_out_of_order_are_refused(tmp_path):
-    run = write_run(tmp_path / "run")
-    for name in ("metrics.jsonl", "evals.jsonl"):
-        whole = (run / name).read_text()
-        first, *others = whole.splitlines(keepends=True)
-        for damaged in ([*others, first], [first, first, *others]):
-            (run / name).write_text("".join(damaged))
-            with pytest.raises(ConfigError, match=f"{name} is damaged: its steps do not ascend"):
-                read_run(run)
-        (run / name).write_text(whole)

@@ -1,6 +1,5 @@
 """Runs as a comparison reads them, and where their held-out loss reached a target."""
 
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +9,6 @@ from typing import Any
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import (
-    FIX,
     LAUNCHES_FILE,
     RUN_FILE,
     EvaluationLine,
@@ -121,10 +119,6 @@ def read_run(folder: Path) -> Run:
         result=result,
         was_stopped=result is None and was_stopped_by_anomaly(folder),
     )
-    for name, lines in (("metrics.jsonl", run.metrics), ("evals.jsonl", run.evaluations)):
-        steps = [line["step"] for line in lines]
-        if any(later <= step for step, later in itertools.pairwise(steps)):
-            raise ConfigError(f"{folder / name} is damaged: its steps do not ascend; {FIX}")
     if not any(row["step"] for row in run.evaluations) or not run.launches:
         raise ConfigError(f"{folder} has no evaluation yet; let the run reach its first one")
     if not any(math.isfinite(row["loss"]) for row in run.evaluations):

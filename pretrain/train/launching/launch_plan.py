@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,7 +168,6 @@ def plan_launches(
     *,
     runs: int,
     at_once: int | None = None,
-    ranks: Collection[int] = (),
 ) -> list[LaunchPlan]:
     """Plan the starts of several runs: at most as many at once as there are plans, on own GPUs.
 
@@ -180,30 +179,14 @@ def plan_launches(
         hostfile: likewise.
         runs: number of them.
         at_once: number of plans; None: as many as there are GPUs.
-        ranks: the processes that runs which are resumed have had; none: as many as there are GPUs.
 
     Raises:
-        ConfigError: as `plan_launch`, or there are fewer GPUs or processors than runs at once, or
-            not as many as one run needs.
+        ConfigError: as `plan_launch`, or there are fewer GPUs or processors than runs at once.
     """
     if hostfile is not None:
         if at_once not in (None, 1):
             raise ConfigError(f"--at-once {at_once}: a run on --hostfile has all of its machines")
-        plans = [plan_launch(gpus, hostfile)]
-    else:
-        plans = _plans_here(gpus, runs, at_once, max(ranks, default=None))
-    if {*ranks} - {plans[0].ranks}:
-        raise ConfigError(
-            f"a resumed run keeps its number of processes ({', '.join(map(str, ranks))}), and here "
-            f"it would have {plans[0].ranks}; use the GPUs of before, or finish each by itself "
-            f"with: {shell_command('train', 'RUN', '--resume', '--elastic')}"
-        )
-    return plans
-
-
-def _plans_here(
-    gpus: int | None, runs: int, at_once: int | None, ranks: int | None
-) -> list[LaunchPlan]:
+        return [plan_launch(gpus, hostfile)]
     visible = _visible(gpus)
     used = visible[:gpus]
     count = len(used)
@@ -216,7 +199,7 @@ def _plans_here(
         count = min(at_once, runs)
         return [LaunchPlan(threads=threads_each(count)) for _ in range(count)]
     runs = min(runs, at_once or runs)
-    each = ranks or max(1, count // runs)
+    each = max(1, count // runs)
     at_once = max(1, min(runs, count // each))
     parts = [used[number * each : (number + 1) * each] for number in range(at_once)]
     return _plans_on(parts, visible)

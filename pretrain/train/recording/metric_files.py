@@ -40,14 +40,13 @@ class MetricFile:
         append_whole(self.file, self._waiting)
         self._waiting = ""
 
-    def discard_after(self, step: int) -> set[int]:
-        """Remove the records after a step, on a full disk too; return the steps of the others.
+    def discard_after(self, step: int) -> None:
+        """Remove the records after a step, on a full disk too.
 
         Raises:
             ConfigError: a line is damaged.
         """
         self._waiting, size = "", 0
-        steps: set[int] = set()
         content = self.file.read_bytes() if self.file.exists() else b""
         for number, line in enumerate(content.splitlines(keepends=True), 1):
             # The last line can be cut short: the process died while writing it.
@@ -63,14 +62,12 @@ class MetricFile:
             if found > step:
                 break
             size += len(line)
-            steps.add(found)
         if content:
             os.truncate(self.file, size)
-        return steps
 
 
 def flat_numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without nesting: {"keep_rates/layer_01": ..., "time_shares/data": ...}."""
+    """Return a record without nesting: {"keep_rates/layer_01": ..., "parts/accuracy": ...}."""
     numbers: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, list):

@@ -14,7 +14,6 @@ from pretrain.config.batch import micro_sequences
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import predictions_per_batch
 from pretrain.distributed.hardware import PeakFlops
-from pretrain.distributed.step_timer import PHASES
 from pretrain.engine.engine import StepResult
 from pretrain.model.branch_scale import SequenceDraw
 from pretrain.model.cost import training_cost
@@ -47,7 +46,6 @@ class Counters:
     parts_since_log: dict[str, list[float]] = field(default_factory=dict)  # total, number per rank
     seconds_since_log: float = 0.0
     waited_seconds_since_log: float | None = None  # of these, for a processor
-    phase_seconds_since_log: dict[str, float] = field(default_factory=dict)  # of these
     flops_since_log: float = 0.0
     steps_since_log: int = 0
     micro_batches_since_log: int = 0  # of a rank; their number per step depends on that of ranks
@@ -129,19 +127,11 @@ class Progress:
         self.counters.left_out_steps += 1
         self.counters.step = plan.step
 
-    @property
-    def has_metrics(self) -> bool:
-        """Return whether a step was taken since the last line of metrics."""
-        return self.counters.steps_since_log > 0
-
-    def add_seconds(
-        self, seconds: float, phases: dict[str, float], waited: float | None = None
-    ) -> None:
+    def add_seconds(self, seconds: float, waited: float | None = None) -> None:
         """Add time spent in training steps.
 
         Args:
             seconds: of these steps.
-            phases: those of their phases.
             waited: seconds in which this process waited for a processor; None: not known.
         """
         counters = self.counters
@@ -149,9 +139,6 @@ class Progress:
         counters.seconds_since_log += seconds
         if waited is not None:
             counters.waited_seconds_since_log = (counters.waited_seconds_since_log or 0.0) + waited
-        for phase, part in phases.items():
-            before = counters.phase_seconds_since_log.get(phase, 0.0)
-            counters.phase_seconds_since_log[phase] = before + part
 
     def fetch_losses(self, mean_over_ranks: Callable[[Tensor], list[float]]) -> None:
         """Copy the losses of the last steps to the host; every rank must call it."""
@@ -201,8 +188,8 @@ class Progress:
         }
         counters.losses, counters.parts_since_log = [], {}
         counters.seconds_since_log, counters.steps_since_log = 0.0, 0
-        counters.waited_seconds_since_log, counters.phase_seconds_since_log = None, {}
-        counters.flops_since_log, counters.micro_batches_since_log = 0.0, 0
+        counters.waited_seconds_since_log, counters.flops_since_log = None, 0.0
+        counters.micro_batches_since_log = 0
         counters.kept_since_log = [0] * len(counters.kept_since_log)
         return metrics
 
@@ -257,13 +244,9 @@ class Progress:
         return kept_shares(theta, settings.model.num_layers, settings.layer_drop, rows)
 
     def _speed(self, rate: PeakFlops) -> dict[str, Any]:
-        """Return speed, utilisation and shares of time of the steps since the last line.
-
-        Shares are those of the first rank.
-        """
+        """Return speed, utilisation and waiting, of the first rank, since the last line."""
         counters, seconds = self.counters, self.counters.seconds_since_log
         steps, samples = counters.steps_since_log, self.settings.batch.global_sequences
-        shares = {n: counters.phase_seconds_since_log.get(n, 0.0) / seconds for n in PHASES}
         reachable = rate.flops_per_second * self.world_size
         return {
             "tokens_per_second": steps * self.tokens_per_step / seconds,
@@ -272,7 +255,6 @@ class Progress:
             "processor_wait_share": None
             if counters.waited_seconds_since_log is None
             else counters.waited_seconds_since_log / seconds,
-            "time_shares": {**shares, "other": 1 - sum(shares.values())},
         }
 
     def _totals(self) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import fcntl
 import json
 import os
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -64,13 +63,8 @@ class RunRecord:
         """Keep other launches out of the folder for as long as this process lives.
 
         Raises:
-            ConfigError: one is training in it, it cannot be written, or a file in it is a link.
+            ConfigError: one is training in it, or it cannot be written.
         """
-        for file in self.folder.glob("*"):
-            if file.is_symlink() and not file.is_dir():
-                raise ConfigError(
-                    f"{file} is a link, through which the run would write; put a file in its place"
-                )
         try:
             self._lock = (self.folder / "lock").open("a")
         except OSError as error:
@@ -143,8 +137,6 @@ class RunRecord:
     def begin(self, counters: Counters, launch: dict[str, Any], settings: RunSettings) -> None:
         """Record a launch; remove what an interrupted one wrote after the step where it starts.
 
-        Lines of earlier steps that are missing are named: a full disk, or a loss of power.
-
         Raises:
             ConfigError: there is no room for it.
         """
@@ -159,24 +151,16 @@ class RunRecord:
             if settings.loggers:
                 self._settings = settings
                 self._curves = Curves(self.folder, settings)
-            kept = self.discard_after(counters.step)
+            self.discard_after(counters.step)
         except OSError as error:
             raise self._cannot_be_written(error) from None
-        every = (settings.log_every_steps, settings.evaluation.every_steps)
-        missing = [
-            f"{file.file.name} lacks {len(lost)} lines of steps {lost[0]} to {lost[-1]}"
-            for file, steps, period in zip(self._files, kept, every, strict=True)
-            if len(lost := sorted({*range(period, counters.step + 1, period)} - steps))
-            > counters.left_out_steps
-        ]
-        if missing:
-            print(f"warning: {self.folder}: {'; '.join(missing)}", file=sys.stderr)
 
-    def discard_after(self, step: int) -> list[set[int]]:
-        """Remove the lines that were written after `step`; return the steps of the others."""
+    def discard_after(self, step: int) -> None:
+        """Remove the lines that were written after `step`."""
         if self._curves is not None:
             self._curves.restart(step)
-        return [file.discard_after(step) for file in self._files]
+        for file in self._files:
+            file.discard_after(step)
 
     def log(self, metrics: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl and TensorBoard."""

@@ -31,7 +31,9 @@ def scalars_of_metrics(metrics: dict[str, Any], settings: RunSettings) -> dict[s
     Beside the share of passes in which a layer ran stands what is expected of it at that step.
     Without layer drop, these numbers cannot change, and are left out.
     """
-    shown = {name: value for name, value in metrics.items() if name != "step"}
+    # The parts of the loss in training stand beside it.
+    shown = {name: value for name, value in metrics.items() if name not in ("step", "parts")}
+    shown |= metrics.get("parts", {})
     if settings.layer_drop.schedule == "none":
         shown = {name: value for name, value in shown.items() if name not in OF_LAYER_DROP}
     numbers = flat_numbers(shown)
@@ -41,17 +43,14 @@ def scalars_of_metrics(metrics: dict[str, Any], settings: RunSettings) -> dict[s
         )
         of_layers = flat_numbers({"keep_rates": expected})
         numbers |= {f"{name}_expected": value for name, value in of_layers.items()}
-    return {_curve(name): float(value) for name, value in numbers.items() if value is not None}
+    return {
+        name if "/" in name else f"{GROUPS.get(name, 'train')}/{name}": float(value)
+        for name, value in numbers.items()
+        if value is not None
+    }
 
 
 def scalars_of_evaluation(evaluation: dict[str, Any]) -> dict[str, float]:
     """Return the points of a line of evals.jsonl, whose totals those of metrics contain."""
     parts = {f"held_out/{name}": mean for name, mean in evaluation.get("parts", {}).items()}
     return {"held_out/loss": float(evaluation["loss"]), **parts}
-
-
-def _curve(name: str) -> str:
-    """Return the name of a number of metrics.jsonl with the group of its chart."""
-    if name.startswith("parts/"):  # of the loss in training, beside it
-        return f"train/{name.removeprefix('parts/')}"
-    return name if "/" in name else f"{GROUPS.get(name, 'train')}/{name}"

@@ -1,6 +1,5 @@
 """The TensorBoard files of a run, curves and a table of the settings; a full disk stops nothing."""
 
-import threading
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
@@ -17,7 +16,6 @@ class Curves:
         self._folder, self._settings = folder, settings
         self._writer: SummaryWriter | None = None
         self._is_full = False
-        _silence_writers()
 
     def restart(self, step: int) -> None:
         """Begin a file whose points replace those after `step` in older ones."""
@@ -48,14 +46,3 @@ class Curves:
         """Close the file; everything in it has been flushed."""
         if self._writer is not None:
             self._writer.close()
-
-
-def _silence_writers() -> None:
-    """Do not print errors of TensorBoard's thread: they are raised again in ours."""
-    report = threading.excepthook
-
-    def quietly(details: "threading.ExceptHookArgs") -> None:
-        if not issubclass(details.exc_type, OSError):
-            report(details)
-
-    threading.excepthook = quietly

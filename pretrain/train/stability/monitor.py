@@ -70,11 +70,6 @@ class StabilityMonitor:
         self.history.forget()
         self.detector.state = state
 
-    @property
-    def may_rewind(self) -> bool:
-        """Return whether the run needs a checkpoint before its first step."""
-        return "rewind" in (self.settings.trouble.on_not_finite, self.settings.trouble.on_spike)
-
     def check_step(self, sums: Mapping[str, float]) -> None:
         """Check the sums of `StepHistory.next_read` over the ranks.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from pretrain.checkpoint.changes import compared, refuse_changes
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import read_settings
-from pretrain.config.run_files import RUN_FILE, has_ended, last_launch
+from pretrain.config.run_files import RUN_FILE, has_ended
 from pretrain.config.settings import OF_TEXT, RunSettings, flat
 from pretrain.train.launching.given_words import laid_under, setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
@@ -60,14 +60,6 @@ class SweepRun:
     def has_begun(self) -> bool:
         """Whether it has to be resumed."""
         return (self.folder / RUN_FILE).exists()
-
-    @property
-    def ranks(self) -> int | None:
-        """Return the processes of its last launch, which a resume needs; None: there is none."""
-        if self.is_finished or not self.has_begun:
-            return None
-        launch = last_launch(self.folder)
-        return launch.world_size if launch else None
 
     def refuse_other_settings(self) -> None:
         """Refuse a run that was begun with other settings, as before a recipe was changed.

@@ -116,7 +116,7 @@ def refusal(*words):
 
 def test_bad_input_is_refused_in_one_line(runs, tmp_path):
     run = runs / "tupe_r"
-    assert "there is no analysis 'gradient'; did you mean gradients?" in refusal("gradient", run)
+    assert "NAME='gradient' does not exist; did you mean gradients?" in refusal("gradient", run)
     assert "--rows: 0: not a whole number" in refusal("layers", run, "--rows", 0)
     for words in (("--rows", 4), ("--shards", tmp_path)):
         message = refusal("positions", run, *words)

@@ -1,6 +1,5 @@
 """Steps that are measured are steps of training."""
 
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +13,7 @@ from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepResult
 from pretrain.engine.random_batches import RandomBatches
 from pretrain.schedules.layer_drop import keep_probabilities, scales_of_step, theta_at
-from pretrain.schedules.run_thetas import last_theta, mean_theta
+from pretrain.schedules.run_thetas import mean_theta
 from pretrain.train import measured_steps as module
 from pretrain.train.measured_steps import MeasuredSteps
 
@@ -41,9 +40,6 @@ class CountingEngine:
     def synchronize(self):
         self.waits += 1
 
-    def take_phase_seconds(self):
-        return {}
-
     def mean_over_ranks(self, values):
         return values.tolist()
 
@@ -52,19 +48,19 @@ class CountingEngine:
 def counting(monkeypatch):
     """Return a function that measures settings on an engine that counts."""
 
-    def build(words, theta_of):
+    def build(words):
         engine = CountingEngine()
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: engine.now))
         monkeypatch.setattr(module, "build_engine", lambda *_: engine)
         monkeypatch.setattr(module, "existing_shards", lambda _: None)
         monkeypatch.setattr(module, "peak_flops", lambda *_: PeakFlops(1e9, "a guess"))
-        return MeasuredSteps(load_settings("tiny_cpu", list(words)), ONE_RANK, theta_of), engine
+        return MeasuredSteps(load_settings("tiny_cpu", list(words)), ONE_RANK), engine
 
     return build
 
 
 def test_steps_are_timed_together_after_those_that_do_not_count(counting):
-    steps, engine = counting([], lambda _: 1.0)
+    steps, engine = counting([])
     count, metrics = steps.metrics_of_seconds(30)
     assert count == 150  # after two: ten seconds are more than a tenth of thirty
     assert metrics["tokens_per_second"] == pytest.approx(8 * 32 / 0.2)
@@ -74,9 +70,10 @@ def test_steps_are_timed_together_after_those_that_do_not_count(counting):
 
 
 def test_the_drop_masks_of_the_measured_steps_are_real_ones(counting):
-    steps, engine = counting(["--layer_drop.schedule", "progressive"], lambda _: 0.4)
+    words = ["--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4"]
+    steps, engine = counting(words)
     _, metrics = steps.metrics_of_seconds(30)
-    settings = load_settings("tiny_cpu", ["--layer_drop.schedule", "progressive"])
+    settings = load_settings("tiny_cpu", words)
     kept = [
         sum(scale != 0 for scale in scales)
         for step in range(152)
@@ -85,24 +82,6 @@ def test_the_drop_masks_of_the_measured_steps_are_real_ones(counting):
     assert engine.kept == kept
     assert sum(metrics["keep_rates"]) == pytest.approx(sum(kept[4:]) / len(kept[4:]))
     assert sum(metrics["keep_rates"]) == pytest.approx(0.7 + 0.4, abs=0.15)  # 4 deviations
-
-
-@pytest.mark.parametrize(
-    ("words", "theta"),
-    [
-        ((), 1.0),
-        (DROPS, 0.1),
-        ((*DROPS, "--hours", "5"), 0.1),
-        # Step 20 begins one step after the restart, not at the end of one curve of 20 steps.
-        (
-            (*DROPS, "--restarts_after", "18", "--layer_drop.gamma", "0.5"),
-            0.1 + 0.9 * math.exp(-0.5),
-        ),
-    ],
-)
-def test_the_end_of_a_run_is_measured_at_its_last_step(counting, words, theta):
-    steps, _ = counting(words, last_theta)
-    assert steps.metrics(2)["theta"] == pytest.approx(theta)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_utilisation_is_the_flops_that_ran_over_those_that_could_have():
     counted = Progress(load_settings("tiny_cpu", []), 1)
     one_step(counted)
     one_step(counted)
-    counted.add_seconds(4.0, {})
+    counted.add_seconds(4.0)
     row = metrics(counted)
     assert row["model_flops_utilisation"] == pytest.approx(2 * FULL_STEP / (4.0 * 1e9))
     assert row["tokens_per_second"] == 2 * 8 * 32 / 4.0
@@ -113,30 +113,21 @@ def test_draws_by_sequence_cost_the_same_in_every_step_and_that_is_what_is_expec
 def test_the_ranks_of_a_run_could_compute_side_by_side():
     counted = Progress(load_settings("tiny_cpu", ["--batch.micro_sequences", "4"]), 2)
     one_step(counted, EVERYTHING[:1])
-    counted.add_seconds(1.0, {})
+    counted.add_seconds(1.0)
     # Each rank computes the position bias of its own micro-batch: as much as one rank in two.
     assert metrics(counted)["model_flops_utilisation"] == pytest.approx(FULL_STEP / 2e9)
 
 
-def test_shares_cover_the_steps_since_the_last_line():
+def test_a_checkpoint_between_two_lines_keeps_what_was_counted():
     counted = Progress(load_settings("tiny_cpu", []), 1)
     one_step(counted)
-    counted.add_seconds(4.0, {"data": 1.0, "forward": 2.0})
-    # A checkpoint between two lines keeps what was counted.
+    counted.add_seconds(4.0)
     resumed = Progress(counted.settings, 1)
     resumed.load(json.loads(json.dumps(counted.state())))
     one_step(resumed)
-    resumed.add_seconds(6.0, {"data": 2.0})
-    row = metrics(resumed)
-    assert row["time_shares"] == pytest.approx(
-        {"data": 3 / 10, "forward": 2 / 10, "backward": 0, "optimizer": 0, "other": 5 / 10}
-    )
-    assert row["model_flops_utilisation"] == pytest.approx(2 * FULL_STEP / (10.0 * 1e9))
-    one_step(resumed)
-    resumed.add_seconds(5.0, {"data": 0.5})
-    row = metrics(resumed)
-    assert row["time_shares"]["data"] == pytest.approx(0.5 / 5)
-    assert row["time_shares"]["other"] == pytest.approx(4.5 / 5)
+    resumed.add_seconds(6.0)
+    utilisation = metrics(resumed)["model_flops_utilisation"]
+    assert utilisation == pytest.approx(2 * FULL_STEP / (10.0 * 1e9))
 
 
 def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_since():
@@ -145,21 +136,21 @@ def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_si
     norm = torch.tensor(0.5)
     result = StepResult(torch.ones(1), norm, loss_scale=4.0, skipped=False)
     whole.add_step(planned(whole), result)
-    whole.add_seconds(2.0, {})
+    whole.add_seconds(2.0)
     whole.fetch_losses(lambda losses: losses.tolist())
     resumed = Progress(settings, world_size=1)
     resumed.load(json.loads(json.dumps(whole.state())))
     for progress in (whole, resumed):
         progress.leave_step_out(planned(progress))
-        assert progress.has_metrics
+        assert progress.counters.steps_since_log
     assert metrics(resumed) == metrics(whole)
 
 
 def test_waiting_for_a_processor_is_a_share_of_the_seconds_since_the_last_line():
     counted = Progress(load_settings("tiny_cpu", []), 1)
     one_step(counted)
-    counted.add_seconds(4.0, {}, 1.0)
+    counted.add_seconds(4.0, 1.0)
     assert metrics(counted)["processor_wait_share"] == pytest.approx(1 / 4)
     one_step(counted)
-    counted.add_seconds(5.0, {})
+    counted.add_seconds(5.0)
     assert metrics(counted)["processor_wait_share"] is None

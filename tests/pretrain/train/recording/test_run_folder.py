@@ -25,40 +25,12 @@ def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monk
         run_folder.RunRecord(tmp_path).begin(Counters(), {}, load_settings("tiny_cpu"))
 
 
-def test_lines_that_were_lost_are_named_where_a_run_resumes(tmp_path, capsys):
-    for name, steps in (("metrics.jsonl", (5, 20, 25)), ("evals.jsonl", (10, 20))):
-        text = "".join(f'{{"step": {step}}}\n' for step in steps)
-        (tmp_path / name).write_text(text + 64 * "\0")  # as of a file whose end was lost
-    settings = load_settings("tiny_cpu", ["--loggers", "none"])
-    run_folder.RunRecord(tmp_path).begin(Counters(step=20), {}, settings)
-    warning = f"warning: {tmp_path}: metrics.jsonl lacks 2 lines of steps 10 to 15\n"
-    assert capsys.readouterr().err == warning
-    (tmp_path / "evals.jsonl").write_text("")
-    run_folder.RunRecord(tmp_path).begin(Counters(step=20, left_out_steps=2), {}, settings)
-    assert capsys.readouterr().err == ""
-    run_folder.RunRecord(tmp_path).begin(Counters(step=20), {}, settings)
-    assert "15; evals.jsonl lacks 2 lines of steps 10 to 20" in capsys.readouterr().err
-
-
 def test_a_start_does_not_take_the_folder_of_one_that_ended_since_it_looked(tmp_path):
     for name in ("run.json", "result.json"):
         (tmp_path / name).write_text("{}")
     with pytest.raises(ConfigError, match="already holds a run, which is finished"):
         run_folder.RunRecord(tmp_path).create(load_settings("tiny_cpu"), {}, None)
     assert (tmp_path / "result.json").exists()
-
-
-@pytest.mark.parametrize("name", ["metrics.jsonl", "lock"])
-def test_nothing_is_written_through_a_link(tmp_path, name):
-    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-    (folder / "disk").mkdir(parents=True)
-    (folder / "checkpoints").symlink_to(folder / "disk")  # on another disk
-    run_folder.RunRecord(folder).hold()
-    (folder / name).unlink(missing_ok=True)
-    (folder / name).symlink_to(elsewhere)
-    with pytest.raises(ConfigError, match=f"{name} is a link, through which the run would write"):
-        run_folder.RunRecord(folder).hold()
-    assert not elsewhere.exists()
 
 
 def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):

@@ -1,6 +1,5 @@
 """Runs of a sweep on several GPUs: together, on GPUs of their own. The trainer is a stub."""
 
-import json
 import os
 import re
 import signal
@@ -8,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.config.errors import ConfigError
-from tests.pretrain.run_files import LAUNCH
 from tests.pretrain.train.sweeps.conftest import SIZES
 
 TWO = ("bert_a", "tupe_r", "--name", "x")
@@ -44,33 +41,6 @@ def test_gpus_are_divided_among_few_runs_and_each_has_a_port(here, run):
     found = [re.match(pattern, call) for call in here.calls(" train ")]
     assert {match[1] for match in found} == {"0,1,2,3", "4,5,6,7"}
     assert len({match[2] for match in found}) == 2
-
-
-def test_a_run_that_is_resumed_keeps_its_number_of_processes(here, run):
-    here.gpus(8)
-    run(*TWO)
-    for arm in ("bert_a", "tupe_r"):
-        Path(f"runs/x/{arm}-seed0/result.json").unlink()
-        Path(f"runs/x/{arm}-seed0/launches.jsonl").write_text(
-            json.dumps({**LAUNCH, "world_size": 2}) + "\n"
-        )
-    here.log.unlink()
-    here.gpus(4)
-    run(*TWO, "--seeds", "3")
-    started = here.calls("deepspeed --include localhost:", " train ")
-    assert len(started) == 6 and all(re.search(r"localhost:(0,1|2,3) ", call) for call in started)
-    Path("runs/x/bert_a-seed0/result.json").unlink()
-    here.gpus(1)
-    with pytest.raises(
-        ConfigError, match=r"processes \(2\), and here it would have 1; use the GPUs of"
-    ):
-        run(*TWO, "--seeds", "3")
-    Path("runs/x/tupe_r-seed0/result.json").unlink()
-    Path("runs/x/tupe_r-seed0/launches.jsonl").write_text(
-        json.dumps({**LAUNCH, "world_size": 4}) + "\n"
-    )
-    with pytest.raises(ConfigError, match=r"processes \(2, 4\), and here"):
-        run(*TWO, "--seeds", "3")
 
 
 def test_a_run_that_fails_beside_others_fails_alone_and_each_has_a_file_for_its_output(
