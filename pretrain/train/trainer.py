@@ -129,7 +129,8 @@ class Trainer:
             if plan.step in self.monitor.left_out:  # its sequences caused an anomaly before
                 for _ in plan.micro_batches(batches):
                     pass
-                self.progress.leave_step_out(plan)
+                progress.counters.left_out_steps += 1
+                progress.counters.step = plan.step
             else:
                 self._take_step(plan, batches)
             display.advance()

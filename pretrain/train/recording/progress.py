@@ -122,11 +122,6 @@ class Progress:
         for name, sums in result.parts.items():
             self._unfetched_parts[name] = self._unfetched_parts.get(name, 0) + sums
 
-    def leave_step_out(self, plan: StepPlan) -> None:
-        """Count a step whose rows are skipped: the schedules advance, nothing is computed."""
-        self.counters.left_out_steps += 1
-        self.counters.step = plan.step
-
     def add_seconds(self, seconds: float, waited: float | None = None) -> None:
         """Add time spent in training steps.
 

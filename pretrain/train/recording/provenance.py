@@ -45,9 +45,7 @@ def environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
         **code(),
         "versions": versions(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
-        "devices_here": torch.cuda.device_count() or 1,
         "threads": torch.get_num_threads(),
-        "cores": len(os.sched_getaffinity(0)),
         "variables": {name: variables[name] for name in RECORDED_VARIABLES if name in variables},
     }
 

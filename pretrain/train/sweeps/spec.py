@@ -157,7 +157,8 @@ def spec_of(recipes: Sequence[str], seeds: Sequence[int] = ()) -> Spec:
     try:
         return Spec(SpecTables(**tree), file)
     except ValidationError as error:
-        raise ConfigError(f"{file or '--seeds'}: {explain(error, SpecTables)}") from None
+        place = "--seeds" if seeds and error.errors()[0]["loc"][0] == "seeds" else file
+        raise ConfigError(f"{place}: {explain(error, SpecTables)}") from None
 
 
 def _arms(name: str, table: ArmTable, tried: tuple[Point, ...], place: str) -> list[ArmSpec]:

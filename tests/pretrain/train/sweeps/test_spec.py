@@ -84,6 +84,8 @@ def test_the_command_line_comes_before_the_spec(written):
     assert {arm.settings.steps for arm in sweep(spec, "--steps", "5").arms} == {5}
     asked = sweep(spec, "--seeds", "3", "--seed", "7")
     assert asked.seeds_of(asked.arms[0]) == [7, 8, 9]
+    with pytest.raises(ConfigError, match="^--seeds: "):  # not the file
+        sweep(spec, "--seeds", "0")
 
 
 def test_text_of_the_command_line_replaces_that_of_the_spec(written):
