@@ -1,5 +1,6 @@
 """Load an existing tokenizer from a file, a folder or the Hugging Face Hub."""
 
+import contextlib
 from pathlib import Path
 from typing import Any, get_args
 
@@ -7,7 +8,7 @@ from pydantic_core import from_json
 from tokenizers import Tokenizer, models, normalizers
 
 from data_prep.files.hub import connect_to_hub, reason_of
-from data_prep.shards.manifest import TOKENIZER_FILE, SpecialToken
+from data_prep.shards.manifest import TOKENIZER_FILE, ShardError, SpecialToken, read_manifest
 from data_prep.tokenizer.describe import CLS, UNK, SpecialNames, TokenizerError, read_tokenizer
 from data_prep.tokenizer.train import bert_tokenizer
 
@@ -49,11 +50,15 @@ def load_tokenizer(place: str) -> Tokenizer:
 
 
 def special_names_beside(place: str) -> SpecialNames:
-    """Return the names of special tokens in the configuration files beside a tokenizer."""
+    """Return the names of special tokens in the configuration or shards beside a tokenizer."""
     if not Path(place).exists():
         return {}
     folder = Path(place) if Path(place).is_dir() else Path(place).parent
     names: SpecialNames = {}
+    with contextlib.suppress(ShardError):  # no shards are there
+        numbers = read_manifest(folder).tokenizer.special_tokens
+        tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
+        names = {role: str(tokenizer.id_to_token(number)) for role, number in numbers.items()}
     for file in (CONFIGURATION, "special_tokens_map.json"):
         content = _json_in(folder / file)
         for role in get_args(SpecialToken):

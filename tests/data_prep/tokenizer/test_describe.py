@@ -14,6 +14,7 @@ from data_prep.tokenizer.describe import (
     word_starts,
 )
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
+from tests.data_prep.small_shards import random_documents, write_folder
 from tests.data_prep.tokenizer.test_train import trained
 
 TEXTS = ["The boat's afloat!", "Zürich, 日本 [MASK]", "unknownness, boats  boating", "a\tb"]
@@ -190,6 +191,14 @@ def test_tokens_that_do_not_tell_where_a_word_starts_are_refused():
     )
     with pytest.raises(TokenizerError, match="do not mark where a word starts"):
         word_starts(suffixed)
+
+
+def test_the_tokenizer_of_shards_keeps_the_unusual_names_of_its_special_tokens(tmp_path):
+    file = write_folder(tmp_path / "shards", {"train": random_documents(20)}) / "tokenizer.json"
+    file.write_text(file.read_text().replace("[CLS]", "[BOS]"))
+    for place in (file.parent, file):
+        names = special_names_beside(str(place))
+        assert names["cls"] == "[BOS]" and names["sep"] == "[SEP]"
 
 
 @pytest.mark.parametrize(
