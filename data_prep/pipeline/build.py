@@ -73,6 +73,7 @@ from data_prep.tokenizer.train import (
 SAMPLE_CHARACTERS = 100_000_000  # to train a tokenizer on, approximately
 WORTH_A_WARNING = 0.01  # shares of [UNK], and of words that stripping accents makes equal
 MOST_UNUSED = 0.1  # share of entries; 4 % of 8,192 learned from English are parts of other ones
+MOST_HELD_OUT = 5  # times the share that is asked for
 IDENTITY_FILE = "identity.json"
 WORTH_KEEPING = 64  # segments, half a gigabyte; less is read again in a minute
 # Tokenizers that fit have less than 1 % [UNK]. On a text of [UNK] alone the loss is 0.
@@ -367,6 +368,13 @@ class _Build:
                 longest=self.settings.rows_per_shard,
                 counts=_total(segments, encoded, name),
                 run=self.pool.map,
+            )
+        share = splits["valid"].tokens / sum(split.tokens for split in splits.values())
+        if share > MOST_HELD_OUT * self.settings.valid_fraction:
+            print(
+                f"warning: {share:.0%} of the tokens are held out, in whole documents; put empty "
+                "lines between documents of a text file, or add :documents=line to its name",
+                file=sys.stderr,
             )
         return splits
 

@@ -238,3 +238,14 @@ def test_the_route_of_the_tupe_paper_builds(tmp_path):
     expected = tokenizer.encode(words, add_special_tokens=False).ids
     assert stream_of(tmp_path / "shards", "train")[: len(expected)] == expected
     assert tokenizer.encode("isn 't", add_special_tokens=False).tokens[-1] == "'t"
+
+
+def test_a_long_document_that_is_held_out_is_said(tmp_path, capsys):
+    for name in "ab":
+        lines = (f"In {name} boat {n} is moved after boat {n * 7}, never both." for n in range(99))
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines))
+    for key, is_said in (("", True), (":documents=line", False)):
+        corpus = tuple(f"{tmp_path / name}.txt{key}" for name in "ab")
+        settings = BuildSettings(corpus=corpus, sequence_length=8)
+        build(settings, tmp_path / f"shards{key}", workers=1)
+        assert ("warning: 50% of the tokens are held out" in capsys.readouterr().err) == is_said
