@@ -17,7 +17,7 @@ TokenizerKind = Literal["wordpiece", "bpe", "byte-bpe"]
 
 LARGEST_ALPHABET = 1000  # BERT's; it grows where more than this share of a text is outside of it
 MOST_OUTSIDE = 0.0005
-# Above this share of words with accents they are letters: English has 0.2 %, German 9 %.
+# Above this share of words with accents they are letters: English has 0.2 %.
 MOST_ACCENTED = 0.01
 QUOTES = "«»„“”‚‘’…–—¿¡"
 # Runs of scripts that separate clauses by spaces, not words. WordPiece makes [UNK] of more than 100

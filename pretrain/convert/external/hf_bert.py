@@ -23,6 +23,7 @@ from pretrain.convert.model import Pretrained
 from pretrain.convert.stock_models import STOCK_MODELS, check_understood, from_stock
 from pretrain.convert.weights import STORED_WEIGHTS, stored_weights, weight_files
 
+TOKENIZER_FILES = (TOKENIZER_FILE, "vocab.*", "merges.txt", "*.model")
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -99,19 +100,19 @@ def transformers_folder(place: str) -> Path:
             folder = Path(snapshot_download(place, local_files_only=True))
             files = weight_files(folder)  # some of several are absent if a download was stopped
             # Another program may have loaded the weights alone.
-            has_tokenizer = any((folder / name).is_file() for name in (TOKENIZER_FILE, "vocab.txt"))
+            has_tokenizer = any(list(folder.glob(name)) for name in TOKENIZER_FILES)
             if files and has_tokenizer and all(file.is_file() for file in files):
                 return folder
         connect_to_hub()
         for weights in STORED_WEIGHTS:  # the pickled ones only where there are no others
             stem, _, suffix = weights.partition(".")
-            patterns = ["*.json", "vocab.txt", f"{stem}*.{suffix}"]
+            patterns = ["*.json", *TOKENIZER_FILES, "*.py", f"{stem}*.{suffix}"]
             folder = Path(snapshot_download(place, allow_patterns=patterns))
             if is_hugging_face_folder(folder):
                 return folder
     except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError, OSError) as error:
         raise ConfigError(
-            f"there is no folder {place}, and the Hugging Face Hub has no BERT or ELECTRA of that "
+            f"there is no folder {place}, and the Hugging Face Hub has no model of that "
             f"name, or cannot be reached ({reason_of(error)}); check the name, or download its "
             "files elsewhere and give their folder"
         ) from None
