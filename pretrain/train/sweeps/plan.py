@@ -14,7 +14,7 @@ from pretrain.checkpoint.changes import compared, refuse_changes
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import read_settings
 from pretrain.config.run_files import RUN_FILE, has_ended
-from pretrain.config.settings import OF_TEXT, RunSettings, flat
+from pretrain.config.settings import OF_TEXT, RunSettings, as_json, flat
 from pretrain.train.launching.given_words import laid_under, setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
 from pretrain.train.sweeps.pool import unit_folder
@@ -159,9 +159,9 @@ class Sweep:
 
 def _refuse_equal_arms(arms: Sequence[SweepArm]) -> None:
     """Refuse an arm twice, or one with the name of another, or of a folder of a sweep."""
-    found: dict[RunSettings, str] = {}
+    found: dict[str, str] = {}
     for arm in arms:
-        settings = arm.settings.model_copy(update={"name": ""})
+        settings = as_json(arm.settings.model_copy(update={"name": ""}))
         if arm.name in (REPORT, TRIALS, *found.values()):
             raise ConfigError(f"an arm cannot be called {arm.name}: something else of the sweep is")
         if settings in found:
