@@ -110,7 +110,7 @@ class TupeloModel(TupeloPreTrainedModel):
 
         Args:
             input_ids: token ids, shape BS.
-            attention_mask: 0 for padding, shape BS; None: every row is full.
+            attention_mask: 0 for padding, which comes last, shape BS; None: every row is full.
             token_type_ids: zeros, shape BS: there are no segments.
             position_ids: 0, 1, 2, ..., shape BS: tokens are in order.
             inputs_embeds: instead of ids, the vectors of the tokens, shape BSD.
@@ -194,6 +194,8 @@ def additive_mask(
     if attention_mask.dim() != 2:
         shape = tuple(attention_mask.shape)
         raise ValueError(f"attention_mask has the shape {shape}; give (batch, tokens)")
+    if not torch.compiler.is_compiling() and (attention_mask[:, 0] == 0).any():
+        raise ValueError("padding comes after the text: set tokenizer.padding_side = 'right'")
     is_hidden_B11S = attention_mask[:, None, None, :] == 0
     if bias_NSS is None:
         bias_NSS = is_hidden_B11S.new_zeros(1, 1, 1, dtype=dtype)

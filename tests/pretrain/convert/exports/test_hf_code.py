@@ -75,6 +75,8 @@ def test_segments_positions_and_masks_that_say_nothing_are_accepted_and_others_r
         model(ids, mask, token_type_ids=zeros + 1)
     with pytest.raises(ValueError, match="at the positions 0, 1, 2, ...: leave position_ids out"):
         model(ids, mask, position_ids=order.flip(1))
+    with pytest.raises(ValueError, match="padding comes after the text"):
+        model(ids, mask.flip(1))
     with pytest.raises(ValueError, match=r"the shape \(3, 1, 20\); give \(batch, tokens\)"):
         model(ids, mask[:, None])
 
