@@ -8,7 +8,7 @@ from pretrain.config.recipe_files import recipe_files
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "PAPERS.md").read_text()
-SHARED = {"cpu", "tiny_cpu"}  # what other recipes extend, and that of tests
+SHARED = {"adapt", "cpu", "tiny_cpu"}  # what other recipes extend, and that of tests
 
 
 def section(title):
