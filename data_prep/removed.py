@@ -43,7 +43,7 @@ REMOVED = {
     "data.loader_workers": Removed("remove it: a rank prepares its batches, in 1 % of its time"),
     "data.mask_token_share": Removed("use data.mask_shares"),
     "data.random_token_share": Removed("use data.mask_shares"),
-    "model.preset": Removed("give model.num_layers, width and num_heads; the defaults are Base"),
+    "model.preset": Removed("give num_layers, width and num_heads; the defaults are Base", None),
     "electra.generator_layers": Removed("remove it: both networks have as many", 1.0),
     "electra.generator_weight": Removed("remove it: it is 1", 1.0),
     "electra.discriminator_weight": Removed("remove it: it is 50", 50.0),
@@ -103,6 +103,8 @@ def _merged(section: str, values: Any, refuses: bool) -> Any:
     if section == "layer_drop" and found.get("draw_per") not in (None, "micro_batch", "sequence"):
         draws = found.pop("draws", 1)
         found["draw_per"] = found["draw_per"] if draws == 1 else draws
+    if section == "model" and {"num_layers", "width", "num_heads"} <= found.keys():
+        found.pop("preset", None)  # of a run, which has its numbers too
     if section == "engine" and found.get("attention") == "folded":
         found["attention"] = "auto"  # the same formula
     shares = [found.get(f"{kind}_token_share") for kind in ("mask", "random")]

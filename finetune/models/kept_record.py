@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from data_prep.removed import without_removed
 from finetune.results.result import TrialResult
 from finetune.training.encoding import EncodedTask
 from finetune.training.targets import Classes, Target, Values
@@ -33,6 +34,11 @@ class KeptRecord(ExportRecord):
     spread: float = Field(1.0, gt=0)  # their unit: see `Values`
     pretrained_length: int = Field(ge=3)  # of the longest row of pre-training
     model: ModelSettings
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _read_older_settings(cls, model: Any) -> Any:
+        return without_removed({"model": model})["model"]
 
     @model_validator(mode="after")
     def _check_labels(self) -> "KeptRecord":

@@ -47,6 +47,7 @@ def values(file, ignored):
         yield from leaves(json.loads(file.read_text()), "", ignored)
     elif file.suffix == ".jsonl":
         lines = [json.loads(line) for line in file.read_text().splitlines()]
+        lines = [line for line in lines if line["step"]]  # at 0 the newer code alone evaluates
         yield "steps", [line["step"] for line in lines]
         for line in lines:
             yield from leaves(line, f"step {line['step']}", ignored)

@@ -51,7 +51,10 @@ JOBS = {
         f"{BUILD} --tokenizer NAME/rows/tokenizer.json --sequence-length 128 --to NAME/long",
     ],
     **{name: [f"{TRAIN} {words}"] for name, words in RUNS.items()},
-    "resumed": ["cut drop-sequence/run NAME/run", "train NAME/run --resume"],
+    "resumed": [
+        "cut drop-sequence/run NAME/run",
+        "train NAME/run --resume --data.shards OLD/shards/rows",
+    ],
     "exports": [
         "export tupe-r-pre/run --to NAME/tupe-r",
         "export bert-a-post/run --to NAME/bert",
@@ -68,8 +71,14 @@ JOBS = {
         f"finetune predict NAME/sweep {PREDICT}",
     ],
     "opened-runs": ["compare OLD/bert-a-pre/run OLD/tupe-r-pre/run"],
-    "opened-run": ["cut OLD/zero1-1/run NAME/run", "train NAME/run --resume"],
-    "opened-ranks": ["cut OLD/zero2-2/run NAME/run", "train NAME/run --elastic"],
+    "opened-run": [
+        "cut OLD/zero1-1/run NAME/run",
+        "train NAME/run --resume --data.shards OLD/shards/rows",
+    ],
+    "opened-ranks": [
+        "cut OLD/zero2-2/run NAME/run",
+        "train NAME/run --elastic --data.shards OLD/shards/rows",
+    ],
     "opened-shards": [
         f"{TRAIN} --data.shards OLD/shards/bytes --model.vocabulary_size 400",
     ],

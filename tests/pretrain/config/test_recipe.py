@@ -67,6 +67,7 @@ def test_the_feed_forward_width_of_a_run_follows_another_width_unless_it_is_its_
 EARLIER = {  # as version 0.2.0 wrote them: what was removed has its default
     "data": {"unicode_form": "NFC", "mean_span_words": 3.8, "mask_token_share": 0.85},
     "layer_drop": {"schedule": "constant", "draw_per": "step", "draws": 4},
+    "model": {"preset": "base", "num_layers": 12, "width": 768, "num_heads": 12},
     "checkpoint": {"keep_every": None, "background": False},
     "trouble": {"spike_factor": 2.0, "hang_minutes": 8.0, "skip_steps": 2},
     "watchdog": {"stuck_after_seconds": None},
@@ -89,6 +90,9 @@ def test_a_removed_setting_with_another_value_is_refused_but_where_runs_are_comp
     assert stored == flat(json.loads(as_json(RunSettings()))) | {"data.min_letter_ratio": 0.5}
     (tmp_path / "mine.toml").write_text("[data]\nmin_letter_ratio = 0.5\n")
     with pytest.raises(UserError, match="letter_ratio=0.5 .* filter the text"):
+        load_settings(tmp_path / "mine.toml")
+    (tmp_path / "mine.toml").write_text("[model]\npreset = 'large'\n")
+    with pytest.raises(UserError, match="preset='large' .* give num_layers"):
         load_settings(tmp_path / "mine.toml")
 
 
