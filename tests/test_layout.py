@@ -49,10 +49,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 32_750,
-    "lines of benchmarks": 1_496,
-    "lines of tests": 28_178,
-    "words of docs": 12_779,
+    "lines of the packages": 32_470,
+    "lines of benchmarks": 1_493,
+    "lines of tests": 27_797,
+    "words of docs": 12_729,
     "words of a page": 1_500,
 }
 
