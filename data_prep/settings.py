@@ -80,6 +80,11 @@ class TextSettings(BaseModel):
         0.02, gt=0, le=0.5, description="share of documents held out for validation"
     )
 
+    @property
+    def rules_language(self) -> str:
+        """Return the language by whose rules sentences are split."""
+        return self.language or "en"
+
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:

@@ -4,6 +4,8 @@ import socket
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from data_prep.files.quoting import first_line
+
 SECONDS = 5
 
 
@@ -32,4 +34,4 @@ def reason_of(error: Exception) -> str:
     place, home = str(getattr(error, "filename", None) or ""), constants.HF_HOME
     if place and (place in home or home in place):
         return f"HF_HOME={home} cannot be written; set it to a folder with write permission"
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    return first_line(error).rstrip(".")

@@ -29,6 +29,11 @@ def on_one_line(error: object) -> str:
     )
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of an error of a library; of an empty one the name of its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def is_unicode(text: str) -> bool:
     """Return whether text can be encoded; escapes can name an unpaired surrogate."""
     try:

@@ -111,7 +111,7 @@ def build(
     """
     start = time.monotonic()
     # At once, what would fail only when all of the text has been read.
-    check_language(settings.language or "en", splitter=settings.sentences)
+    check_language(settings.rules_language, splitter=settings.sentences)
     if settings.tokenizer == "byte-bpe" and settings.vocabulary_size < SMALLEST_OF_BYTES:
         raise TokenizerError(
             f"vocabulary_size={settings.vocabulary_size} is too small for byte-bpe: special tokens "
@@ -316,7 +316,7 @@ class _Build:
             self.content / TOKENIZER_FILE,
             tokenizer,
             splitter=settings.sentences,
-            language=settings.language or "en",
+            language=settings.rules_language,
         )
         tasks = (EncodeTask(segment, settings, encoder, tokenizer) for segment in segments)
         encoded: list[EncodedSegment] = []
@@ -384,7 +384,7 @@ class _Build:
         """Write the tokenizer, and its record into the working folder."""
         file = self.content / TOKENIZER_FILE
         tokenizer.save(str(file))
-        moses = (self.settings.language or "en") if self.settings.moses else None
+        moses = self.settings.rules_language if self.settings.moses else None
         record = record_of(tokenizer, file, kind=kind, moses=moses, names=names)
         TextEncoder(tokenizer, record).compare()
         _Tokenizer(record=record).save(self.workplace / TOKENIZER_FILE, file)

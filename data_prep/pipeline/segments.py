@@ -163,7 +163,7 @@ class ReadTask(NamedTuple):
                     paragraphs,
                     counts,
                     splitter=self.settings.sentences,
-                    language=self.settings.language or "en",
+                    language=self.settings.rules_language,
                 )
             num_read += len(paragraphs) if self.source.unit == "lines" else bool(paragraphs)
             if kept := clean(paragraphs, counts):
@@ -228,8 +228,8 @@ class SampleTask(NamedTuple):
                 pieces, _ = text_pieces(
                     documents[place],
                     splitter=settings.sentences,
-                    language=settings.language or "en",
-                    moses=settings.language or "en" if settings.moses else None,
+                    language=settings.rules_language,
+                    moses=settings.rules_language if settings.moses else None,
                 )
                 sample += pieces
         text = "".join(f"{piece}\n" for piece in sample)

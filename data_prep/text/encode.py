@@ -14,7 +14,7 @@ from data_prep.settings import SentenceSplitter
 from data_prep.shards.manifest import TokenizerRecord
 from data_prep.text.moses import moses_words
 from data_prep.text.sentences import split_sentences
-from data_prep.tokenizer.cleaning import remove_cleaning
+from data_prep.tokenizer.cleaning import for_clean_text
 from data_prep.tokenizer.describe import read_tokenizer
 
 # A batch takes 20 times the memory of its text, and a piece may be a long paragraph.
@@ -95,7 +95,4 @@ def text_pieces(
 @functools.lru_cache(maxsize=1)
 def _tokenizer(file: Path, sha256: str) -> Tokenizer:
     """Return the tokenizer of a file; `sha256` distinguishes versions of the file in the cache."""
-    tokenizer = read_tokenizer(file)
-    remove_cleaning(tokenizer)  # the paragraphs are clean
-    tokenizer.encode_special_tokens = True  # "[MASK]" in a text is text, not a special token
-    return tokenizer
+    return for_clean_text(read_tokenizer(file))

@@ -12,7 +12,13 @@ from tokenizers.processors import TemplateProcessing
 
 from data_prep.shards.manifest import TokenizerRecord
 from data_prep.text.moses import moses_words
-from data_prep.tokenizer.cleaning import CLEANING, SINGLE_SPACES, clean_text, cleans
+from data_prep.tokenizer.cleaning import (
+    CLEANING,
+    SINGLE_SPACES,
+    clean_text,
+    cleans,
+    for_clean_text,
+)
 from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
 
 if TYPE_CHECKING:
@@ -48,6 +54,7 @@ class TextEncoder:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True  # as in the shards: "[SEP]" in a text is text
+        self._encoding = for_clean_text(tokenizer)  # as in builds
 
     @property
     def pad(self) -> int:
@@ -167,7 +174,7 @@ class TextEncoder:
         text = " ".join(self._clean(text).split())  # as in the shards
         if self.record.moses is not None:
             text = moses_words(text, self.record.moses)
-        ids: list[int] = self.tokenizer.encode(
+        ids: list[int] = self._encoding.encode(
             joint + text if text else text, add_special_tokens=False
         ).ids
         return ids

@@ -70,11 +70,14 @@ def add_cleaning(tokenizer: Tokenizer) -> None:
         tokenizer.normalizer = normalizers.Sequence([*CLEANING, *own])
 
 
-def remove_cleaning(tokenizer: Tokenizer) -> None:
-    """Leave out the cleaning, for text that is clean: it would take half of the time."""
-    if cleans(tokenizer):
-        rest = range(len(CLEANING), len(tokenizer.normalizer))
-        tokenizer.normalizer = normalizers.Sequence([tokenizer.normalizer[n] for n in rest])
+def for_clean_text(tokenizer: Tokenizer) -> Tokenizer:
+    """Return one without the cleaning, which takes half of the time; "[SEP]" in a text is text."""
+    bare = Tokenizer.from_str(tokenizer.to_str())
+    bare.encode_special_tokens = True
+    if cleans(bare):
+        rest = range(len(CLEANING), len(bare.normalizer))
+        bare.normalizer = normalizers.Sequence([bare.normalizer[n] for n in rest])
+    return bare
 
 
 def _steps(normalizer: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.files.extras import require
-from data_prep.files.quoting import plain, quoted
+from data_prep.files.quoting import first_line, plain, quoted
 from data_prep.sources.streams import UTF16_MARKS
 from data_prep.sources.tables import csv_rows
 from finetune.tasks.task import TaskError
@@ -196,5 +196,5 @@ def _parquet_rows(file: Path, needed: Sequence[str]) -> list[dict[str, object]]:
     except UnicodeDecodeError:
         raise TaskError(f"{file} has a text that is not UTF-8; write the file again") from None
     except (pyarrow.ArrowException, OSError) as error:
-        reason = plain((str(error).strip() or type(error).__name__).splitlines()[0].rstrip("."))
+        reason = plain(first_line(error).rstrip("."))
         raise TaskError(f"{file} cannot be read as Parquet: {reason}; write it again") from None

@@ -20,7 +20,7 @@ from pretrain.config.settings.transformers_config import configuration_of, trust
 from pretrain.model.encoder import Encoder, initialise
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.heads import ClassificationHead
-from pretrain.model.transformers_encoder import TransformersEncoder, head_of, their_name
+from pretrain.model.transformers_encoder import TransformersEncoder, head_of, inputs_of, their_name
 
 ENCODER = "encoder."  # prefix of its weights in a pre-trained model
 HEAD = "classifier."  # and of the head's, here and in exports
@@ -83,8 +83,8 @@ class TransformersTaskModel(nn.Module):
         super().__init__()
         assert isinstance(model.transformers, dict)
         kind, self.settings, self.num_outputs = model.transformers["model_type"], model, num_outputs
-        if trusts_code(model.transformers) or model.positions != "own":
-            is_code = trusts_code(model.transformers)
+        is_code = trusts_code(model.transformers)
+        if is_code or model.positions != "own":
             what = "code of its folder" if is_code else f"positions={model.positions!r} attached"
             raise ConfigError(f"a {kind} with {what} cannot be fine-tuned here")
         config = configuration_of(model.transformers)
@@ -112,7 +112,7 @@ class TransformersTaskModel(nn.Module):
 
     def forward(self, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
         """Return logits_BC in fp32; see `TaskModel.forward`."""
-        logits_BC: Tensor = self.whole(**self.encoder.inputs(ids_BS, None, lengths_B)).logits
+        logits_BC: Tensor = self.whole(**inputs_of(ids_BS, lengths_B)).logits
         return logits_BC
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:

@@ -117,7 +117,7 @@ def check_before_build(settings: RunSettings) -> None:
             f"a tokenizer data.tokenizer={place!r} would be trained, but initial_weights="
             f"{pretrained.place} have one already; give {_fix(pretrained)}"
         )
-    moses = (settings.data.language or "en") if settings.data.moses else None
+    moses = settings.data.rules_language if settings.data.moses else None
     ours = text_encoder_of(load_tokenizer(place), special_names_beside(place), moses=moses)
     _check_tokenizer(pretrained, ours, f"data.tokenizer={place}")
 

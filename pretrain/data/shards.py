@@ -78,7 +78,7 @@ def shards_folder(settings: RunSettings) -> Path:
         return settings.data.shards
     build = build_settings(settings)
     content: dict[str, Any] = {}
-    build = build.model_copy(update={"language": build.language or "en"})  # as it was always given
+    build = build.model_copy(update={"language": build.rules_language})  # as it was always given
     for name, value in build.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)).items():
         if name != "strip_accents" or value is not None:  # it is younger than the names
             content |= {**FORMER_SETTINGS.get(name, {}), name: value}

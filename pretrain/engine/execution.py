@@ -154,9 +154,7 @@ def _their_execution(settings: RunSettings) -> ExecutionPlan:
     if "transformers_modules" in code:
         notes.append(f"code of {code}")
     attention = "own" if engine.attention == "auto" else engine.attention
-    return ExecutionPlan(
-        attention, "; ".join(notes), recomputes_blocks=settings.engine.recompute_blocks
-    )
+    return ExecutionPlan(attention, "; ".join(notes), recomputes_blocks=engine.recompute_blocks)
 
 
 def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | None:

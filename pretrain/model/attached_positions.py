@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explain
+from pretrain.config.settings.transformers_config import FIELDS
 from pretrain.model.encoder import build_position_encoding, initialise
 from pretrain.model.position_encoding import (
     PositionEncoding,
@@ -26,6 +27,10 @@ from pretrain.model.position_encoding import (
 # Their self-attention is BERT's, their position table is added to the words.
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 ATTENTION = "tupelo_positions"
+SHAPE = (
+    *("width", "num_heads", "num_layers", "feedforward_width"),
+    *("vocabulary_size", "max_sequence_length"),
+)
 
 
 def attach_positions(model: nn.Module, positions: str, **settings: Any) -> PositionEncoding:
@@ -152,14 +157,7 @@ def _register_attention() -> None:
 
 
 def _build(config: Any, positions: str, settings: dict[str, Any]) -> PositionEncoding:
-    of_model = {
-        "width": config.hidden_size,
-        "num_heads": config.num_attention_heads,
-        "num_layers": config.num_hidden_layers,
-        "feedforward_width": config.intermediate_size,
-        "vocabulary_size": config.vocab_size,
-        "max_sequence_length": config.max_position_embeddings,
-    }
+    of_model = {name: getattr(config, FIELDS[name][0]) for name in SHAPE}
     if known := sorted(of_model.keys() & settings):
         raise ConfigError(f"attach_positions: {', '.join(known)} as in the model; leave it out")
     try:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from data_prep.files.quoting import first_line
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import EncodingSettings, ModelSettings
 from pretrain.config.settings.transformers_config import configuration_of, trusts_code
@@ -54,8 +55,7 @@ def build_whole(model: ModelSettings, execution: ExecutionPlan = PLAIN) -> Any:
             config, trust_remote_code=trusts_code(model.transformers), **asked
         )
     except (ValueError, ImportError, AssertionError) as error:
-        line = str(error).strip().partition("\n")[0]
-        raise ConfigError(f"a {config.model_type} cannot be trained: {line}") from None
+        raise ConfigError(f"a {config.model_type} cannot be trained: {first_line(error)}") from None
     is_decoder = config.is_encoder_decoder or getattr(config, "is_decoder", False)
     if is_decoder or (left := [name for name, _ in whole.named_parameters(recurse=False)]):
         reason = "has a decoder" if is_decoder else f"has {left[0]} outside"
@@ -108,32 +108,26 @@ class TransformersEncoder(nn.Module):
 
         A kept block is scaled as by `tupelo.LayerDrop`.
         """
-        x_BSD = self.base(**self.inputs(ids_BS, branch_scales, lengths_B))[0]
+        self.draw(branch_scales)
+        x_BSD = self.base(**inputs_of(ids_BS, lengths_B))[0]
         return at_positions(x_BSD, positions_M)
 
-    def inputs(
-        self, ids_BS: Tensor, branch_scales: Sequence[Any] | None, lengths_B: Tensor | None
-    ) -> dict[str, Tensor | None]:
-        """Return what the model takes, and set the scales of its blocks in the next pass."""
-        self._draw(branch_scales)
-        mask_BS = None
-        if lengths_B is not None:
-            places_S = torch.arange(ids_BS.shape[1], device=ids_BS.device)
-            mask_BS = (places_S < lengths_B[:, None]).long()
-        return {"input_ids": ids_BS, "attention_mask": mask_BS}
-
-    def _draw(self, branch_scales: Sequence[Any] | None) -> None:
+    def draw(self, branch_scales: Sequence[Any] | None) -> None:
+        """Set the scales of the blocks in the next pass; None: all run whole."""
         if branch_scales is not None and not self._forwards:
             for number, block in enumerate(blocks_of(self.base, None)):
-                scale = functools.partial(self._scale_of, number)
+                scale = functools.partial(self._scales.__getitem__, number)
                 self._forwards.append(DroppedForward(scale, block))
                 self._forwards[-1].put()
-        self._scales = [1.0] * len(self._forwards)
-        if branch_scales is not None:
-            self._scales = [float(scale) for scale in branch_scales]
+        self._scales[:] = map(float, branch_scales or [1.0] * len(self._forwards))
 
-    def _scale_of(self, number: int) -> float:
-        return self._scales[number]
+
+def inputs_of(ids_BS: Tensor, lengths_B: Tensor | None) -> dict[str, Tensor | None]:
+    """Return what a model of transformers takes: ids, and a mask where there is padding."""
+    if lengths_B is None:
+        return {"input_ids": ids_BS, "attention_mask": None}
+    places_S = torch.arange(ids_BS.shape[1], device=ids_BS.device)
+    return {"input_ids": ids_BS, "attention_mask": (places_S < lengths_B[:, None]).long()}
 
 
 def head_of(whole: Any) -> nn.Module:

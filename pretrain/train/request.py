@@ -28,8 +28,8 @@ class RunRequest(NamedTuple):
         length = f"{settings.steps:,} steps" if settings.hours is None else f"{settings.hours:g} h"
         kind = f"{model.positions}, {model.norm} norm"
         if isinstance(model.transformers, dict):
-            kind = f"{model.transformers['model_type']} of transformers"
-            kind += f" with {model.positions}" if model.positions != "own" else ""
+            own = "" if model.positions == "own" else f" with {model.positions}"
+            kind = f"{model.transformers['model_type']} of transformers{own}"
         return (
             f"{settings.name}: {model.num_layers} layers x {model.width}, {kind}; {length}; "
             f"run folder {self.folder}"

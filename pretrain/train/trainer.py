@@ -59,8 +59,7 @@ class Trainer:
         self.held_out_batches = HeldOutBatches(shards, settings, place)
         self.all_reduce = DelayedAllReduce(self.ranks)
         self.clock = Stopwatch()  # of training only
-        weights = settings.initial_weights or settings.model.folder
-        self.begins_with_weights = weights is not None
+        self.begins_with_weights = bool(settings.initial_weights or settings.model.folder)
         self._stops = False  # whether all ranks know that one was interrupted
         self._armed_at = 0.0
         self.monitor = StabilityMonitor(settings, engine, shards, saver, record.folder)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.files.quoting import quoted
+from data_prep.files.quoting import first_line, quoted
 from data_prep.removed import nearest
 
 # Setting of ours -> names in configurations of transformers; of several, all are set.
@@ -56,7 +56,8 @@ def with_configuration(values: dict[str, Any]) -> dict[str, Any]:
         known = [one for one in theirs if hasattr(config, one)]
         if not known:  # a value of ours is refused later, where it is not the default
             continue
-        reserved = _reserved(config) if name == "max_sequence_length" else 0
+        is_offset = name == "max_sequence_length" and config.model_type in OFFSET_BY_PADDING
+        reserved = (config.pad_token_id or 0) + 1 if is_offset else 0
         before = getattr(config, known[0])
         filled[name] = now = before - reserved if reserved else before
         if name in values and (given := _number(values[name], now)) != now:
@@ -129,7 +130,7 @@ def _read(folder: str | None, kind: Any) -> Any:
                 f"{place} is no model of transformers but of code in its folder; read that code, "
                 "and give --trust-remote-code to run it"
             ) from None
-        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        line = first_line(error)
         raise ValueError(f"{quoted(place)}: transformers cannot open it ({line})") from None
     if trusts:
         config.trust_remote_code = True
@@ -143,10 +144,6 @@ def _new(kind: Any, **changes: Any) -> Any:
     if default.model_type in OFFSET_BY_PADDING:
         changes.setdefault("max_position_embeddings", default.max_position_embeddings + 1)
     return kind(**changes)
-
-
-def _reserved(config: Any) -> int:
-    return (config.pad_token_id or 0) + 1 if config.model_type in OFFSET_BY_PADDING else 0
 
 
 def _changed(config: Any, changes: dict[str, Any], kind: Any) -> Any:

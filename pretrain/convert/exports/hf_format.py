@@ -28,6 +28,7 @@ from pretrain.config.settings import (
     ModelSettings,
     explain,
 )
+from pretrain.config.settings.transformers_config import FIELDS
 from pretrain.convert.model import Pretrained, without_generator
 from pretrain.convert.stock_models import (
     ELECTRA,
@@ -62,18 +63,7 @@ TRAINERS_IMPORT, EXPORTS_IMPORT = "from pretrain.model.", "from ."
 TYPE, RECORD = "model_type", "tupelo"  # entries of config.json; transformers keeps unknown entries
 
 # Field of ModelSettings -> name in config.json, for BERT, for ELECTRA, and for TupeloConfig.
-BERT_FIELDS = {
-    "num_layers": "num_hidden_layers",
-    "width": "hidden_size",
-    "num_heads": "num_attention_heads",
-    "feedforward_width": "intermediate_size",
-    "vocabulary_size": "vocab_size",
-    "max_sequence_length": "max_position_embeddings",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "layer_norm_epsilon": "layer_norm_eps",
-    "initializer_range": "initializer_range",
-}
+BERT_FIELDS = {name: theirs[0] for name, theirs in FIELDS.items()}
 TUPELO_FIELDS = BERT_FIELDS | {
     name: name for name in ("positions", "norm", *EncodingSettings.model_fields)
 }

@@ -7,6 +7,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from data_prep.files.quoting import first_line
 from data_prep.text.text_encoder import text_encoder_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
@@ -47,7 +48,7 @@ def read_masked_language_model(place: str, *, trust_remote_code: bool = False) -
                 trust_remote_code=trust_remote_code,
             )
     except Exception as error:  # of any class: its files may be anything
-        line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        line = first_line(error)
         raise ConfigError(f"{folder}: transformers cannot open the model ({line})") from None
     missing = {our_name(name, whole) for name in report["missing_keys"]}
     if encoder := sorted(name for name in missing if not name.startswith("head.")):

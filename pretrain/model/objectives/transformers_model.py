@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from data_prep.files.quoting import first_line
 from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
@@ -17,6 +18,7 @@ from pretrain.model.transformers_encoder import (
     TransformersEncoder,
     build_whole,
     head_of,
+    inputs_of,
     measured,
     steps_of_head,
 )
@@ -60,8 +62,9 @@ class TransformersModel(Objective):
     ) -> Tensor:
         """Return logits_MV at the flat positions `row * S + column`, or logits_BSV of all."""
         if not self._steps:
-            inputs = self.encoder.inputs(ids_BS, branch_scales, lengths_B)
-            return at_positions(self.encoder.whole(**inputs).logits, positions_M)
+            self.encoder.draw(branch_scales)
+            found = self.encoder.whole(**inputs_of(ids_BS, lengths_B))
+            return at_positions(found.logits, positions_M)
         x: Tensor = self.encoder(ids_BS, branch_scales, lengths_B, positions_M)
         for name in self._steps:
             x = getattr(self.head, name)(x)
@@ -86,7 +89,7 @@ class TransformersModel(Objective):
                 both, one = (whole(input_ids=ids).logits for ids in (ids_BS, ids_BS[:1]))
                 again = whole(input_ids=ids_BS.flip(0)).logits.flip(0)
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
-            line = str(error).strip().partition("\n")[0]
+            line = first_line(error)
             raise ConfigError(f"a {kind} cannot compute rows of {length} tokens: {line}") from None
         finally:
             whole.train()
