@@ -51,8 +51,12 @@ def line_panel(title: str, xlabel: str, ylabel: str, labels: Sequence[str]) -> t
     height = HEIGHT + LEGEND_LINE * math.ceil(lines / columns)
     figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
-    prepare_axes(axes, title)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.set_title(in_lines(title, TITLE_LINE), loc="left", fontweight="bold", fontsize=11)
     axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
     for number, label in enumerate(labels):
         axes.plot([], [], label=label, **line_style(number))
     figure.legend(  # below the axes, where it covers nothing
@@ -64,15 +68,6 @@ def line_panel(title: str, xlabel: str, ylabel: str, labels: Sequence[str]) -> t
         handlelength=3,
     )
     return figure, axes
-
-
-def prepare_axes(axes: Axes, title: str) -> None:
-    """Give axes their title, a grid, and few ticks with prefixes, as 20k."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
-    axes.set_title(in_lines(title, TITLE_LINE), loc="left", fontweight="bold", fontsize=11)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
 
 
 def in_lines(text: str, letters: int) -> str:
@@ -88,25 +83,15 @@ def as_written(text: str) -> str:
     return (" " if text.startswith("_") else "") + printable(text).replace("$", r"\$")
 
 
-def save_picture(
-    figure: Figure, title: str, place: Path, *, narrow: Figure | None = None
-) -> Picture:
-    """Write PLACE.png, for slides, and PLACE.svg, for papers; the page shows the latter.
-
-    On a telephone the page shows the `narrow` figure, if there is one.
-    """
-    with warnings.catch_warnings():
+def save_picture(figure: Figure, title: str, place: Path) -> Picture:
+    """Write PLACE.png, for slides, and PLACE.svg, for papers; the page shows the latter."""
+    file = io.StringIO()
+    # Text as text, and names inside that do not depend on chance.
+    style = {"svg.fonttype": "none", "svg.hashsalt": "picture"}
+    with warnings.catch_warnings(), rc_context(style):
         # Names may have letters that Matplotlib's font lacks: the browser has another font.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(place.with_name(f"{place.name}.png"))
-        svg, narrow_svg = (_as_svg(one) if one else "" for one in (figure, narrow))
-    place.with_name(f"{place.name}.svg").write_text(svg, encoding="utf-8")
-    return Picture(title, svg, narrow_svg)
-
-
-def _as_svg(figure: Figure) -> str:
-    """Return it with text as text, and with names inside that do not depend on chance."""
-    file = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "picture"}):
         figure.savefig(file, format="svg", metadata={"Date": None})
-    return file.getvalue()
+    place.with_name(f"{place.name}.svg").write_text(file.getvalue(), encoding="utf-8")
+    return Picture(title, file.getvalue())

@@ -14,11 +14,10 @@ from pretrain.reports.words import paragraph
 
 
 class Picture(NamedTuple):
-    """A picture as SVG; one that has a `narrow` form for telephones is as wide as the page."""
+    """A picture as SVG."""
 
     title: str
     svg: str
-    narrow: str = ""
 
 
 @dataclass(frozen=True)

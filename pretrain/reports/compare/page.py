@@ -5,25 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from pretrain.reports.compare.convergence import AXES, Comparison
 from pretrain.reports.compare.pairs import CONFIDENCE
 from pretrain.reports.compare.runs import PLATEAU_MARGIN, Arm
 from pretrain.reports.compare.tables import report_of, run_table, settings_table
-from pretrain.reports.html import (
-    DPI,
-    GRID,
-    INK,
-    MUTED,
-    WIDTH,
-    as_written,
-    line_panel,
-    line_style,
-    prepare_axes,
-    save_picture,
-)
+from pretrain.reports.html import GRID, INK, MUTED, line_panel, line_style, save_picture
 from pretrain.reports.report import Picture
 from pretrain.reports.report_folder import ReportFolder
 
@@ -39,11 +26,11 @@ later than all that did; thin lines are the runs. Arms of the same seeds are com
 baseline seed by seed (sign test), others by the test of Mann and Whitney; significant means at
 {CONFIDENCE:.0%}. A percentage is the share of what the baseline needed. Nothing is smoothed."""
 
-FIGURES = {"flops": "FLOPs", "training_seconds": "training time in seconds"}
-WIDE = 8.0  # inches: as the text of a page on the screen of a computer
-ROW = 0.48  # inches for name and bar of an arm
-LEAST_ROOM = 0.12  # share of the width that a number needs
-STAYED, TO_TARGET, AFTER = "on the plateau", "to the target", "after it"
+FIGURES = {
+    "step": "optimizer steps",
+    "flops": "FLOPs",
+    "training_seconds": "training time in seconds",
+}
 ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of the first steps
 NUM_MARKERS = 6  # on a line
 LEVEL_TEXT: dict[str, Any] = {
@@ -82,76 +69,14 @@ def _trained_on(comparison: Comparison) -> str:
 
 def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:
     """Write figures as PNG and SVG: the held-out loss over steps, FLOPs and comparable seconds."""
-    wide, narrow = (_draw_main(comparison, width) for width in (WIDE, WIDTH))
-    title = "Held-out loss over steps, and the steps of each arm on the plateau and to the target"
-    pictures = [save_picture(wide, title, folder / "held_out_loss_over_step", narrow=narrow)]
+    pictures, names = [], [arm.name for arm in comparison.arms]
     for axis, xlabel in FIGURES.items():
         if axis in comparison.axes:
             title = f"Held-out loss over {AXES[axis]}"
-            names = [arm.name for arm in comparison.arms]
             figure, axes = line_panel(title, xlabel, "held-out loss in nats", names)
             _draw_curves(axes, comparison, axis)
             pictures.append(save_picture(figure, title, folder / f"held_out_loss_over_{axis}"))
     return pictures
-
-
-def _draw_main(comparison: Comparison, width: float) -> Figure:
-    """Draw the loss over the steps, and below it, over the same axis, a bar for each arm."""
-    arms = comparison.arms
-    heights = [2.6 if width == WIDTH else 3.4, ROW * len(arms)]
-    figure = Figure(figsize=(width, sum(heights) + 0.9), dpi=DPI, layout="constrained")
-    axes, bars = figure.subplots(2, sharex=True, height_ratios=heights)
-    prepare_axes(axes, "Held-out loss in nats over steps")
-    _draw_curves(axes, comparison, "step")
-    bars.spines[["top", "right", "left"]].set_visible(False)
-    last = max(run.evaluations[-1]["step"] for arm in arms for run in arm.runs)
-    bars.set(yticks=[], ylim=(len(arms), 0), xlim=(0, 1.012 * last), xlabel="optimizer steps")
-    across, letters = bars.get_yaxis_transform(), round(width * 11)
-    for number, arm in enumerate(arms):
-        name = arm.name if len(arm.name) <= letters else f"...{arm.name[3 - letters :]}"
-        x, y = [0, 0.03, 0.06], number + 0.27
-        bars.plot(x, [y] * 3, transform=across, markevery=[1], **line_style(number))
-        bars.text(0.08, y, as_written(name), transform=across, va="center", fontsize=9)
-        _draw_phases(bars, comparison, arm, number)
-    phases = [Patch(label=name, **_filling(name, MUTED)) for name in (STAYED, TO_TARGET, AFTER)]
-    style = {"fontsize": 8, "frameon": False, "handlelength": 1.3, "columnspacing": 1.0}
-    figure.legend(handles=phases, loc="outside lower center", ncols=3, **style)
-    return figure
-
-
-def _draw_phases(bars: Axes, comparison: Comparison, arm: Arm, number: int) -> None:
-    """Draw the steps of an arm on the plateau, to the target and after it; write where they end."""
-    whole = arm.median(lambda run: float(run.evaluations[-1]["step"])) or 0.0
-    end = comparison.plateau_end
-    left = comparison.left_plateau(arm, "step")
-    if end is None or comparison.target >= end:
-        left = 0.0  # the way to the target ends before the plateau does
-    begin, limit, y = 0.0, bars.get_xlim()[1], number + 0.72
-    for name, place in (
-        (STAYED, left),
-        (TO_TARGET, comparison.reached(arm, "step")),
-        (AFTER, whole),
-    ):
-        stop = whole if place is None else place
-        style = _filling(name, line_style(number)["color"])
-        bars.barh(y, stop - begin, left=begin, height=0.42, **style)
-        text = "target not reached" if place is None else f"{stop:,.0f}"
-        if name != AFTER and stop:
-            room = stop if name == STAYED else limit - stop
-            is_left = place is None or (name == STAYED) == (room > LEAST_ROOM * limit)
-            style = {"ha": "right" if is_left else "left", "va": "center", "fontsize": 8}
-            box = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
-            bars.text(stop, y, f" {text} ", bbox=box, **style)
-        if place is None:
-            break
-        begin = stop
-
-
-def _filling(phase: str, colour: str) -> dict[str, Any]:
-    """Return that of a phase: hatched, full or pale, which also differ in print."""
-    if phase == STAYED:
-        return {"facecolor": GRID, "edgecolor": MUTED, "hatch": "/////", "linewidth": 0}
-    return {"facecolor": colour, "alpha": 1.0 if phase == TO_TARGET else 0.28, "linewidth": 0}
 
 
 def _draw_curves(axes: Axes, comparison: Comparison, axis: str) -> None:

@@ -62,12 +62,6 @@ def test_the_plateau_and_the_place_where_each_arm_reaches_the_target_are_drawn(t
         texts = [text.get_text() for text in axes.texts]
         assert texts == ["unigram entropy 6.500", "target 5.500"]
 
-    bars = figures["step"].axes[1]
-    found = [(round(bar.get_x()), round(bar.get_x() + bar.get_width())) for bar in bars.patches]
-    assert found == [(0, 22), (22, 29), (29, 40), (0, 15), (15, 40), (40, 40), (0, 40)]
-    texts = [text.get_text().strip() for text in bars.texts]
-    assert texts == ["arm0", "22", "29", "arm1", "15", "40", "arm2", "target not reached"]
-
 
 def test_lines_differ_by_dash_and_marker_and_not_by_colour_alone():
     styles = {str(line_style(number)) for number in range(280)}
