@@ -23,9 +23,7 @@ from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     draw_over_training,
     empty_figure,
-    in_words,
     legend_of_blocks,
-    legend_of_runs,
     log_scale,
     rows_of_panels,
     whole_ticks,
@@ -33,10 +31,10 @@ from pretrain.analysis.panels import (
 from pretrain.analysis.subjects import Subject, measured_at_steps, states_of
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.objectives.objective import Objective
-from pretrain.reports.html import line_style
+from pretrain.reports.html import as_written, line_style
 
 CAPTION = (
-    "{runs}. Above: norm of the gradient of the held-out loss with respect to the weights of "
+    "Above: norm of the gradient of the held-out loss with respect to the weights of "
     "each block, at each checkpoint. Below: the same over the blocks, at the first (thin) and "
     "the last checkpoint; size of the gradient with respect to the state x_l after block l, "
     "relative to that of the last one, and the cosine of the two (PLD Eq. 5)."
@@ -66,7 +64,6 @@ class Gradients(NamedTuple):
 def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the gradients of each run at each of its steps."""
     measured = measured_at_steps("gradients", subjects, measure_gradients)
-    caption = CAPTION.format(runs=in_words(subjects, "{0.norm} norm"))
     weights, states = list[Record](), list[Record]()
     for run, steps in measured.items():
         for step, found in steps.items():
@@ -91,7 +88,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
             ]
     return Findings(
         tables={"weight_gradients": weights, "state_gradients": states},
-        figures={"gradients": draw_gradients(measured, caption)},
+        figures={"gradients": draw_gradients(measured)},
     )
 
 
@@ -141,9 +138,9 @@ def _state_gradients(states: Sequence[Tensor], batch: MaskedBatch) -> list[Tenso
     return [one.reshape(-1, one.shape[-1]) for one in gradients]
 
 
-def draw_gradients(measured: dict[str, dict[int, Gradients]], caption: str) -> Figure:
+def draw_gradients(measured: dict[str, dict[int, Gradients]]) -> Figure:
     """Draw a panel per run over its steps, and three panels of all runs over depth."""
-    figure = empty_figure(caption, height=2 * PANEL_HEIGHT)
+    figure = empty_figure(CAPTION, height=2 * PANEL_HEIGHT)
     panels, (weights, sizes, cosines) = rows_of_panels(figure, (len(measured), 3))
     curves = {
         run: {step: found.weights for step, found in steps.items()}
@@ -157,15 +154,15 @@ def draw_gradients(measured: dict[str, dict[int, Gradients]], caption: str) -> F
     cosines.set(title="states: direction", xlabel="layer l", ylabel=label)
     for number, (run, steps) in enumerate(measured.items()):
         for step in dict.fromkeys((min(steps), max(steps))):
-            found, width = steps[step], 1.6 if step == max(steps) else 0.7
-            style = {**line_style(number), "linewidth": width}
-            layers = range(len(found.states))
-            weights.plot(layers[1:], found.weights, label=run, **style)
+            found, is_last = steps[step], step == max(steps)
+            style = {**line_style(number), "linewidth": 1.6 if is_last else 0.7}
+            layers, name = range(len(found.states)), as_written(run) if is_last else None
+            weights.plot(layers[1:], found.weights, label=name, **style)
             sizes.plot(layers, found.relative(), **style)
             cosines.plot(layers, found.cosines, **style)
     for axes in (*panels, weights, sizes):
         log_scale(axes)
     for axes in (weights, sizes, cosines):
         whole_ticks(axes)
-    legend_of_runs(weights, list(measured))
+    weights.legend(handlelength=3)
     return figure

@@ -25,9 +25,7 @@ from pretrain.analysis.panels import (
     PANEL_HEIGHT,
     draw_over_training,
     empty_figure,
-    in_words,
     legend_of_blocks,
-    legend_of_runs,
     log_scale,
     rows_of_panels,
     whole_ticks,
@@ -35,13 +33,13 @@ from pretrain.analysis.panels import (
 from pretrain.analysis.subjects import Subject, encoder_inputs, measured_at_steps, states_of
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.objectives.objective import Objective
-from pretrain.reports.html import MUTED, line_style
+from pretrain.reports.html import MUTED, as_written, line_style
 
 RESAMPLES, CONFIDENCE, SEED = 2000, 0.95, 0
 BESIDE = 0.5  # of the width of a block, over which the runs are spread
 
 CAPTION = (
-    "{runs}, on held-out sequences. L2 distance and cosine of the input and the output of each "
+    "On held-out sequences: L2 distance and cosine of the input and the output of each "
     "block, means over all tokens. Below: norm of the mean of the residual branch f_RT over "
     "the mean of its norms at the last checkpoint; the grey marks are what 95 % of samples stay "
     "below if the mean is zero (PLD Eq. 8)."
@@ -81,7 +79,6 @@ Measured = dict[str, dict[int, list[Change]]]  # by run and step; of each block
 def findings(subjects: Sequence[Subject]) -> Findings:
     """Return the changes of each block of each run at each of its steps."""
     measured = measured_at_steps("layers", subjects, measure_layers)
-    caption = CAPTION.format(runs=in_words(subjects, "{0.norm} norm"))
     table = list[Record]()
     for run, steps in measured.items():
         for step, changes in steps.items():
@@ -98,7 +95,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
                 table.append(row)
     return Findings(
         tables={"layers": table},
-        figures={"layers": draw_layers(measured, caption)},
+        figures={"layers": draw_layers(measured)},
     )
 
 
@@ -155,9 +152,9 @@ def mean_ratio(means: Floats, norms: Floats) -> MeanRatio:
     return MeanRatio(ratio, float(numpy.quantile(flipped, CONFIDENCE)))
 
 
-def draw_layers(measured: Measured, caption: str) -> Figure:
+def draw_layers(measured: Measured) -> Figure:
     """Draw distance and cosine over steps, a panel per run each, and the means over blocks."""
-    figure = empty_figure(caption, height=2.8 * PANEL_HEIGHT)
+    figure = empty_figure(CAPTION, height=2.8 * PANEL_HEIGHT)
     distances, cosines, (means,) = rows_of_panels(figure, (len(measured), len(measured), 1))
     for panels, name, label in (
         (distances, "distance", "L2 distance, input to output"),
@@ -178,14 +175,14 @@ def draw_layers(measured: Measured, caption: str) -> Figure:
 def _draw_means(axes: Axes, measured: Measured) -> None:
     label = "|mean of f_RT| / mean of |f_RT|"
     axes.set(title="mean of the residual branch", xlabel="block", ylabel=label)
-    for number, steps in enumerate(measured.values()):
+    for number, (run, steps) in enumerate(measured.items()):
         means = [change.mean for change in steps[max(steps)]]
         shift = BESIDE * ((number + 0.5) / len(measured) - 0.5)
         places = [block + shift for block in range(1, len(means) + 1)]
         style = {**line_style(number), "linestyle": "", "markersize": 4}
-        axes.plot(places, [mean.ratio for mean in means], **style)
+        axes.plot(places, [mean.ratio for mean in means], label=as_written(run), **style)
         zero = [mean.zero_mean for mean in means]
         axes.plot(places, zero, linestyle="", marker="_", color=MUTED, markersize=9)
     axes.set_ylim(0, None)
     whole_ticks(axes)
-    legend_of_runs(axes, list(measured))
+    axes.legend(handlelength=3)

@@ -8,11 +8,9 @@ from typing import Any
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from pretrain.analysis.subjects import Subject
-from pretrain.reports.html import DASHES, GRID, as_written, line_style
+from pretrain.reports.html import DASHES, GRID, as_written
 
 WIDTH, PANEL_HEIGHT = 7.5, 2.3  # inches
 CAPTION_LETTERS, CAPTION_LINE = 124, 0.14  # of a line, and its height in inches
@@ -38,14 +36,9 @@ def empty_figure(caption: str, *, height: float) -> Figure:
 
 def rows_of_panels(figure: Figure, counts: Sequence[int]) -> list[list[Axes]]:
     """Divide a figure into rows, each of so many panels of equal width."""
-    grid = figure.add_gridspec(len(counts), math.lcm(*counts))
-    widths = [math.lcm(*counts) // count for count in counts]
+    rows = figure.subfigures(len(counts), squeeze=False)[:, 0]
     return [
-        [
-            figure.add_subplot(grid[row, place * width : (place + 1) * width])
-            for place in range(count)
-        ]
-        for row, (count, width) in enumerate(zip(counts, widths, strict=True))
+        [*row.subplots(1, count, squeeze=False)[0]] for row, count in zip(rows, counts, strict=True)
     ]
 
 
@@ -102,30 +95,3 @@ def legend_of_blocks(figure: Figure, panels: Sequence[Axes]) -> None:
         ncols=math.ceil(len(labels) / LEGEND_ROWS),
         labelspacing=0.3,
     )
-
-
-def in_words(subjects: Sequence[Subject], kind: str) -> str:
-    """Return the runs, their kind, and when they are looked at, for a caption.
-
-    Args:
-        subjects: the runs.
-        kind: with a field of their model settings, such as "{0.norm} norm".
-    """
-
-    def when(steps: Sequence[int]) -> str:
-        if len(steps) == 1:
-            return f"after {steps[0]:,} steps"
-        return f"at {len(steps)} checkpoints from step {min(steps):,} to {max(steps):,}"
-
-    return ", ".join(
-        f"{one.label} ({kind.format(one.settings.model)}) {when(one.steps)}" for one in subjects
-    )
-
-
-def legend_of_runs(axes: Axes, runs: Sequence[str]) -> None:
-    """Name the lines of runs, each drawn in `line_style` of its number."""
-    handles = [
-        Line2D([], [], label=as_written(run), **line_style(number))
-        for number, run in enumerate(runs)
-    ]
-    axes.legend(handles=handles, handlelength=3)

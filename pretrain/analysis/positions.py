@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from pretrain.analysis.findings import Findings, Record
-from pretrain.analysis.panels import empty_figure, in_words
+from pretrain.analysis.panels import empty_figure
 from pretrain.analysis.subjects import Subject
 from pretrain.config.errors import ConfigError
 from pretrain.model.position_encoding import PositionEncoding
@@ -45,11 +45,10 @@ Matrices = NDArray[numpy.float64]  # [N, S, S]: heads, queries, keys; or [S, S]
 
 PROJECTED, RELATIVE, WHOLE = "P-term", "B", "v"
 ONE_SIDED, NEAR_TIMES, WORDS_PER_RADIUS = 0.75, 2.0, 16
-RULE = (
-    "Rule, on w = softmax(v) over words, without [CLS]: previous (next) if at least 3/4 of the "
-    "weight off the diagonal is before (after) the query; else local if at least twice, and "
-    "global-not-local if at most half of what equal weights would give lies within {radius} "
-    "positions of the query; else broad."
+CAPTION = (
+    "Positional correlations v_ij of each head, less the mean of their row, which softmax ignores; "
+    "position 0 is [CLS]. Last panel: singular values of v and of the terms it is made of, over "
+    "heads the median."
 )
 MOST_COLUMNS = 4
 HEIGHT_OF_ROW = {2: 4.2, 3: 3.0, 4: 2.5}  # inches, by the number of columns
@@ -118,13 +117,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
             for number, head in enumerate(heads, 1)
             for query, values in enumerate(head.correlations)
         ]
-        caption = (
-            f"{in_words([subject], '{0.positions}')}: positional "
-            "correlations v_ij of each head, less the mean of their row, which softmax ignores; "
-            "position 0 is [CLS]. Last panel: singular values of v and of the terms it is made of, "
-            f"over heads the median. {RULE.format(radius=heads[0].pattern.near_radius_positions)}"
-        )
-        figures[f"positions_{name}"] = draw_positions(heads, caption)
+        figures[f"positions_{name}"] = draw_positions(heads)
     tables |= {"heads": rows, "singular_values": singular}
     return Findings(tables, figures)
 
@@ -205,11 +198,11 @@ def head_pattern(correlations: Matrices) -> HeadPattern:
     return HeadPattern(name, before, same, after, near, near_times, radius)
 
 
-def draw_positions(heads: Sequence[Head], caption: str) -> Figure:
+def draw_positions(heads: Sequence[Head]) -> Figure:
     """Draw a heat map per head in one scale of colours, and the singular values."""
     columns = min(MOST_COLUMNS, len(heads) + 1)
     rows = math.ceil((len(heads) + 1) / columns)
-    figure = empty_figure(caption, height=rows * HEIGHT_OF_ROW[columns] + HEIGHT_OF_BAR)
+    figure = empty_figure(CAPTION, height=rows * HEIGHT_OF_ROW[columns] + HEIGHT_OF_BAR)
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     centred = [head.correlations - head.correlations.mean(1, keepdims=True) for head in heads]
     most = float(numpy.percentile(abs(numpy.stack(centred)), SHOWN_SHARE)) or 1.0

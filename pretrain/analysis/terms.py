@@ -25,7 +25,7 @@ from matplotlib.ticker import PercentFormatter
 from torch import Tensor, nn
 
 from pretrain.analysis.findings import Findings
-from pretrain.analysis.panels import PANEL_HEIGHT, empty_figure, in_words, rows_of_panels
+from pretrain.analysis.panels import PANEL_HEIGHT, empty_figure, rows_of_panels
 from pretrain.analysis.subjects import Subject, encoder_inputs, measured_at_steps
 from pretrain.config.errors import ConfigError
 from pretrain.data.batches import MaskedBatch
@@ -45,7 +45,7 @@ LEGEND = 0.4  # inches
 FACES = (COLOURS[5], COLOURS[4], COLOURS[3], "#8fd1bd", "#cccccc", "#ffffff")
 HATCHES = ("", "///", "\\\\\\", "", "...", "xxx")
 CAPTION = (
-    "{runs}, on held-out sequences: shares of the terms of the attention scores of the first block "
+    "On held-out sequences: shares of the terms of the attention scores of the first block "
     "(TUPE Eq. 6; the query is named first), by their variance over the keys of a query. Constant: "
     "with biases in the query or the key."
 )
@@ -74,7 +74,6 @@ def findings(subjects: Sequence[Subject]) -> Findings:
                 f"one of {', '.join(known)}"
             )
     measured = measured_at_steps("terms", subjects, measure_terms)
-    caption = CAPTION.format(runs=in_words(subjects, "{0.positions}"))
     table = [
         {
             **{"run": run, "step": step, "block": 1, "head": head, "term": term},
@@ -86,7 +85,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
         for term, size in zip(TERMS, sizes, strict=True)
     ]
     newest = {run: heads for run, steps in measured.items() for heads in steps.values()}
-    return Findings({"terms": table}, {"terms": draw_terms(newest, caption)})
+    return Findings({"terms": table}, {"terms": draw_terms(newest)})
 
 
 @torch.no_grad()
@@ -162,9 +161,9 @@ def centred_terms(attention: Attention, parts: Parts, relative_NSS: Tensor | Non
     return [*terms, relative.expand_as(terms[0])]
 
 
-def draw_terms(measured: dict[str, list[list[float]]], caption: str) -> Figure:
+def draw_terms(measured: dict[str, list[list[float]]]) -> Figure:
     """Draw a panel per run: the shares of the terms in each head."""
-    figure = empty_figure(caption, height=len(measured) * PANEL_HEIGHT + LEGEND)
+    figure = empty_figure(CAPTION, height=len(measured) * PANEL_HEIGHT + LEGEND)
     panels, used = rows_of_panels(figure, [1] * len(measured)), set[int]()
     for (run, heads), (axes,) in zip(measured.items(), panels, strict=True):
         label = "share of the variances"

@@ -86,9 +86,11 @@ def as_written(text: str) -> str:
 def save_picture(figure: Figure, title: str, place: Path) -> Picture:
     """Write PLACE.png, for slides, and PLACE.svg, for papers; the page shows the latter."""
     file = io.StringIO()
-    # Text as text, and names inside that do not depend on chance.
-    style = {"svg.fonttype": "none", "svg.hashsalt": "picture"}
-    with warnings.catch_warnings(), rc_context(style):
+    with (
+        warnings.catch_warnings(),
+        # Text as text, and names inside that do not depend on chance.
+        rc_context({"svg.fonttype": "none", "svg.hashsalt": "picture"}),
+    ):
         # Names may have letters that Matplotlib's font lacks: the browser has another font.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(place.with_name(f"{place.name}.png"))
