@@ -1,10 +1,8 @@
 """The ranks of a run: start and end of the process group, and collectives of Python values."""
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -40,8 +38,7 @@ def start_ranks() -> Ranks:
     """Join the process group of the launcher; without a launcher, be the only rank.
 
     Raises:
-        ConfigError: torch cannot use the GPUs of this machine, or has none for this rank; or the
-            ranks run different code (SystemExit on the other ranks).
+        ConfigError: torch cannot use the GPUs of this machine, or has none for this rank.
     """
     refuse_unusable_gpus()
     device: Literal["cpu", "cuda"] = "cuda" if sees_gpu() else "cpu"
@@ -59,9 +56,7 @@ def start_ranks() -> Ranks:
             store = distributed.HashStore()  # type: ignore[attr-defined]
             distributed.init_process_group(backend, store=store, rank=0, world_size=1)
         deepspeed.init_distributed()
-    ranks = Ranks(distributed.get_rank(), distributed.get_world_size(), device)
-    refuse_other_code(ranks)
-    return ranks
+    return Ranks(distributed.get_rank(), distributed.get_world_size(), device)
 
 
 def _own_gpu() -> int:
@@ -72,23 +67,6 @@ def _own_gpu() -> int:
             "ranks, or let each rank see all GPUs (of GPUs in parts, MIG, CUDA shows one only)"
         )
     return number
-
-
-def refuse_other_code(ranks: Ranks) -> None:
-    """Check that all ranks run the same code: a machine may have another version; a collective."""
-    packages = [Path(__file__).parents[2] / name for name in ("data_prep", "pretrain")]
-    files = sorted(file for folder in packages for file in folder.rglob("*.py"))
-    code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()
-    found = from_all_ranks((code, torch.__version__), ranks)
-
-    def refuse() -> None:
-        if others := [rank for rank, one in enumerate(found) if one != found[0]]:
-            raise ConfigError(
-                f"rank {others[0]} runs other code, or another torch, than rank 0; install the "
-                "same version on all machines"
-            )
-
-    on_first_rank(ranks, refuse)
 
 
 def on_first_rank(ranks: Ranks, action: Callable[[], Result]) -> Result:

@@ -20,38 +20,28 @@ def without_bias_correction(optimizer: torch.optim.AdamW) -> torch.optim.AdamW:
 
     By hooks instead of a class of its own: ZeRO accepts only the classes that it knows.
     """
-    counts = _Counts()
-    optimizer.register_step_pre_hook(counts.replace)
-    optimizer.register_step_post_hook(counts.restore)
-    return optimizer
-
-
-class _Counts:
-    """The counts of updates, which are replaced while the optimizer updates."""
-
-    def __init__(self) -> None:
-        self._held: list[tuple[dict[str, Any], Tensor]] = []
+    held: list[tuple[dict[str, Any], Tensor]] = []  # while the optimizer updates
 
     @torch.no_grad()
-    def replace(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Replace the count of each parameter that is going to be updated."""
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = optimizer.state[parameter]
-                if not state:  # which torch would make, if it were empty
-                    state["step"] = torch.zeros((), device=parameter.device)
-                    state["exp_avg"] = torch.zeros_like(parameter)
-                    state["exp_avg_sq"] = torch.zeros_like(parameter)
-                self._held.append((state, state["step"]))
-                state["step"] = torch.full_like(state["step"], NO_CORRECTION)
+    def replace(*_: Any) -> None:
+        for parameter in (one for group in optimizer.param_groups for one in group["params"]):
+            if parameter.grad is None:
+                continue
+            state = optimizer.state[parameter]
+            if not state:  # which torch would make, if it were empty
+                state["step"] = torch.zeros((), device=parameter.device)
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+            held.append((state, state["step"]))
+            state["step"] = torch.full_like(state["step"], NO_CORRECTION)
 
     @torch.no_grad()
-    def restore(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Put the counts back, one higher if the optimizer has updated."""
+    def restore(*_: Any) -> None:
         left_out = vars(optimizer).get("found_inf")  # as torch's GradScaler sets it
-        made = 1 if left_out is None else 1 - left_out
-        for state, count in self._held:
-            state["step"] = count.add_(made)
-        self._held.clear()
+        for state, count in held:
+            state["step"] = count.add_(1 if left_out is None else 1 - left_out)
+        held.clear()
+
+    optimizer.register_step_pre_hook(replace)
+    optimizer.register_step_post_hook(restore)
+    return optimizer

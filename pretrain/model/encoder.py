@@ -21,7 +21,7 @@ from pretrain.model.branch_scale import SEQUENCE_GROUPS, BranchScale, SequenceDr
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
 from pretrain.model.position_tables import BUCKETS
-from pretrain.model.positions import POSITION_ENCODINGS, BertAbsolute
+from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.model.sequence_windows import positions_in_turn, turned
 
 # torch counts the graphs of all compiled blocks of a process together, and a further one than this
@@ -235,20 +235,6 @@ def build_position_encoding(model: ModelSettings) -> PositionEncoding:
                 f"{model.positions!r}, but with {readers}; remove it"
             )
     return encoding(settings)
-
-
-def build_shared_positions(model: ModelSettings) -> PositionEncoding:
-    """Build the encoding of a network whose input has its positions from another network.
-
-    What acts in the attention is its own; a table that is added to the embeddings is left out.
-
-    Raises:
-        ConfigError: as of `build_position_encoding`.
-    """
-    encoding = build_position_encoding(model)
-    if isinstance(encoding, BertAbsolute):
-        del encoding.position_embeddings
-    return encoding
 
 
 def initialise(model: nn.Module, standard_deviation: float) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from data_prep.files.quoting import first_line
 from pretrain.config.settings import ModelSettings
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, terms_of_pass
 from pretrain.model.encoder import build_position_encoding
@@ -34,21 +35,12 @@ def disagreement_with_eager(backend: str, model: ModelSettings, **conditions: An
     try:
         found = errors_of(backend, model, **conditions)
     except Exception as error:  # of a compiler, a driver or a kernel
-        return in_one_line(error)
+        cause = getattr(error, "inner_exception", error)  # in what torch.compile wraps around it
+        return f"{type(cause).__name__}: {first_line(cause)[:200]}"
     for name, distance in found.items():
         if not distance <= BOUNDS[conditions["dtype"]]:  # NaN is not
             return f"its {name} differs from the reference by {distance:.1e}"
     return None
-
-
-def in_one_line(error: Exception) -> str:
-    """Return type and first line of an error, without what torch.compile wraps around it."""
-    from torch._dynamo.exc import BackendCompilerFailed  # takes two seconds
-
-    if isinstance(error, BackendCompilerFailed):
-        return in_one_line(error.inner_exception)
-    first_line = next(iter(str(error).strip().splitlines()), "without a message")
-    return f"{type(error).__name__}: {first_line[:200]}"
 
 
 def errors_of(

@@ -53,22 +53,11 @@ class BertAbsolute(PositionEncoding):
         return x_BSD + self.position_embeddings.weight[:length]
 
 
-class BertRelative(BertAbsolute):
+class BertRelative(RelativeOnly, BertAbsolute):
     """BERT-R: BERT-A, and a learned scalar b_{j-i} per head and distance bucket (Eq. 5)."""
 
     description = "absolute and relative positions (BERT-R, TUPE Eq. 5)"
     source = TUPE
-    own_settings = BUCKETS
-    has_attention_bias = True
-
-    def __init__(self, settings: PositionSettings) -> None:
-        super().__init__(settings)
-        self.relative = RelativeBias(settings)
-
-    def attention_bias(self, sequence_length: int) -> Tensor:
-        """Return b_{j-i} for every pair."""
-        bias_NSS: Tensor = self.relative(sequence_length)
-        return bias_NSS
 
 
 class BertAbsoluteUntiedProjections(PositionEncoding):

@@ -37,8 +37,6 @@ from torch import Tensor
 from pretrain.model.kernels import triton_kernels
 from pretrain.model.kernels.triton_tilings import HEAD_WIDTHS, Tiling, Tilings, tilings
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-
 # Programs that the bias gradient is split into, if the batch allows: two for each of the 132
 # multiprocessors of an H100. A constant: the order of a sum must not depend on the device.
 BIAS_GRADIENT_PROGRAMS = 264
@@ -61,12 +59,12 @@ def triton_attention(
     on the device, each at least 1, unchecked: reading it would synchronise) hides the keys from
     lengths_B[b] on; queries there are computed like any other. `dropout` of the weights, chosen by
     torch's generator of the device, are dropped and the others scaled up.
-
-    Raises:
-        ValueError: a shape, dtype, head width or device that the kernels do not support.
     """
-    _check(qkv_BS3NH, bias_NSS, lengths_B)
-    batch, _, _, heads, _ = qkv_BS3NH.shape
+    batch, length, _, heads, head_width = qkv_BS3NH.shape
+    runs = head_width in HEAD_WIDTHS and (qkv_BS3NH.is_cuda or triton_kernels.interpreted())
+    assert runs, "refused by execution.py"
+    assert bias_NSS is None or bias_NSS.shape == (heads, length, length)
+    assert lengths_B is None or (lengths_B.shape, lengths_B.dtype) == ((batch,), torch.int32)
     seeds_BN2 = None
     if dropout:
         # On the device: nothing waits, torch.compile knows it as random, and a block that is
@@ -90,32 +88,6 @@ def bias_as_read(bias_NSS: Tensor, dtype: torch.dtype) -> Tensor:
     """
     both_2NSS = torch.stack((bias_NSS, bias_NSS.mT)).float()
     return both_2NSS.mul_(triton_kernels.LOG2_E.value).to(dtype)
-
-
-def _check(qkv_BS3NH: Tensor, bias_NSS: Tensor | None, lengths_B: Tensor | None) -> None:
-    batch, length, parts, heads, head_width = qkv_BS3NH.shape
-    assert parts == 3
-    if head_width not in HEAD_WIDTHS:
-        raise ValueError(
-            f"head width {head_width}: the Triton kernels support {HEAD_WIDTHS}; choose another "
-            "number of heads, or attention without Triton"
-        )
-    if qkv_BS3NH.dtype not in DTYPES:
-        raise ValueError(f"q, k and v must have a dtype of {DTYPES}, not {qkv_BS3NH.dtype}")
-    if bias_NSS is not None and bias_NSS.shape != (heads, length, length):
-        raise ValueError(
-            f"bias of shape {tuple(bias_NSS.shape)}: expected {(heads, length, length)}"
-        )
-    if lengths_B is not None and (lengths_B.shape != (batch,) or lengths_B.dtype != torch.int32):
-        raise ValueError(
-            f"lengths: {lengths_B.dtype} of shape {tuple(lengths_B.shape)}; expected torch.int32 "
-            f"of shape {(batch,)}"
-        )
-    if not (qkv_BS3NH.is_cuda or triton_kernels.interpreted()):
-        raise ValueError(
-            f"tensors on {qkv_BS3NH.device}: compiled Triton kernels need an NVIDIA GPU; choose "
-            "attention without Triton, or set TRITON_INTERPRET=1 before Python starts (slow)"
-        )
 
 
 @torch.library.custom_op("tupelo::attention_forward", mutates_args=())

@@ -4,8 +4,8 @@ Shapes as in positions.py; M = predicted positions.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,20 +20,12 @@ from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.kernels.cross_entropy import linear_cross_entropy
 
 
-class MultiplyAdds(Protocol):
-    """A count of multiply-adds, see `Objective.head_multiply_adds`."""
-
-    def __call__(
-        self, model: ModelSettings, *, rows: float, length: int, predictions: float
-    ) -> float:
-        """Return the multiply-adds of a forward pass."""
-
-
 class Network(NamedTuple):
     """One of the encoders that an objective trains, as its cost and memory are counted."""
 
     model: ModelSettings  # its shape
-    outside: MultiplyAdds  # of its blocks and positions
+    # Multiply-adds outside of its blocks and positions, see `Objective.head_multiply_adds`.
+    outside: Callable[..., float]
     predicts_words: bool  # it is computed, from its last attention on, at the predictions only
 
 

@@ -20,11 +20,12 @@ from pretrain.config.settings import (
     ModelSettings,
 )
 from pretrain.model.branch_scale import BranchScale
-from pretrain.model.encoder import BlockStack, Encoder, build_shared_positions, initialise
+from pretrain.model.encoder import BlockStack, Encoder, build_position_encoding, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import DiscriminatorHead, MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Network, Objective, Part
 from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
+from pretrain.model.positions import BertAbsolute
 
 # Of the losses, as in the paper.
 GENERATOR_WEIGHT, DISCRIMINATOR_WEIGHT = 1.0, 50.0
@@ -60,7 +61,9 @@ class Generator(BlockStack):
         super().__init__(model, execution)
         is_as_wide = model.width == discriminator.width
         self.projection = None if is_as_wide else nn.Linear(discriminator.width, model.width)
-        self.positions = build_shared_positions(model)
+        self.positions = build_position_encoding(model)
+        if isinstance(self.positions, BertAbsolute):
+            del self.positions.position_embeddings  # its input has the discriminator's
         self.add_blocks(model)
         self.head = MaskedLanguageModelHead(
             discriminator.width,

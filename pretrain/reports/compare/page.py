@@ -45,26 +45,19 @@ def write_report(comparison: Comparison, folder: ReportFolder) -> None:
     Raises:
         ConfigError: the folder holds something else, or cannot be written.
     """
+    launches = [launch for arm in comparison.arms for launch in arm.launches]
+    source, device, commit = (
+        ", ".join(dict.fromkeys(launch[name] for launch in launches))
+        for name in ("source", "device", "commit")
+    )
     with folder.writing() as place:
         report_of(comparison).write(
             place,
             pictures=draw_pictures(comparison, place),
             details=[run_table(comparison), settings_table(comparison.arms)],
             method=METHOD,
-            provenance=[_trained_on(comparison)],
+            provenance=[f"Trained on {source}, on {device}, with the code of commit {commit}."],
         )
-
-
-def _trained_on(comparison: Comparison) -> str:
-    runs = [run for arm in comparison.arms for run in arm.runs]
-    launches = [launch for run in runs for launch in run.launches]
-    corpora = dict.fromkeys(run.launches[0]["source"] for run in runs)
-    devices = dict.fromkeys(launch["device"] for launch in launches)
-    commits = dict.fromkeys(launch["commit"] for launch in launches)
-    return (
-        f"Trained on {', '.join(corpora)}, on {', '.join(devices)}, with the code of commit "
-        f"{', '.join(commits)}."
-    )
 
 
 def draw_pictures(comparison: Comparison, folder: Path) -> list[Picture]:

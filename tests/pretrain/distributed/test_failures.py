@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from pretrain.config.errors import ConfigError
-from pretrain.distributed import ranks as ranks_module
 from pretrain.distributed.failures import failures_end_the_job, lost_process
-from pretrain.distributed.ranks import Ranks, refuse_other_code
+from pretrain.distributed.ranks import Ranks
 from tests.forked_command import start_module
 
 
@@ -41,15 +40,6 @@ def test_the_death_of_another_process_is_one_line(error, line):
 )
 def test_an_error_of_this_rank_keeps_its_traceback(error):
     assert lost_process(error) is None
-
-
-def test_ranks_with_different_code_are_refused_by_the_first(monkeypatch):
-    monkeypatch.setattr(ranks_module.distributed, "broadcast_object_list", lambda outcome: None)
-    monkeypatch.setattr(ranks_module, "from_all_ranks", lambda own, ranks: [own, own])
-    refuse_other_code(Ranks(0, 2, "cpu"))
-    monkeypatch.setattr(ranks_module, "from_all_ranks", lambda own, ranks: [own, (b"", own[1])])
-    with pytest.raises(ConfigError, match="rank 1 runs other code, or another torch"):
-        refuse_other_code(Ranks(0, 2, "cpu"))
 
 
 def test_a_gpu_whose_memory_runs_out_is_one_line_with_what_to_do():

@@ -287,18 +287,3 @@ def test_the_operators_keep_the_rules_of_torch_library(with_bias_and_lengths):
     if with_bias_and_lengths:
         arguments = (*fixed, logsumexp, d_o, row_products)
         torch.library.opcheck(module.attention_bias_gradient, arguments)
-
-
-def test_what_the_kernels_cannot_compute_is_refused(monkeypatch):
-    qkv, bias, _ = example(20)
-    with pytest.raises(ValueError, match=r"head width 8: .* \(16, 32, 64, 128\)"):
-        triton_attention(qkv[..., :8], bias, None, 0.2)
-    with pytest.raises(ValueError, match=r"dtype of .*torch.float32\), not torch.float64"):
-        triton_attention(qkv.double(), bias, None, 0.2)
-    with pytest.raises(ValueError, match=r"shape \(1, 20, 20\): expected \(2, 20, 20\)"):
-        triton_attention(qkv, bias[:1], None, 0.2)
-    with pytest.raises(ValueError, match=r"torch.int64 of shape \(2,\); expected torch.int32"):
-        triton_attention(qkv, bias, counts(20, 7).long(), 0.2)
-    monkeypatch.setattr(triton_kernels, "interpreted", lambda: False)
-    with pytest.raises(ValueError, match="tensors on cpu: .* TRITON_INTERPRET=1"):
-        triton_attention(qkv.cpu(), bias.cpu(), None, 0.2)
