@@ -16,7 +16,7 @@ from pretrain.config.run_files import RUN_FILE, settings_of
 from pretrain.config.settings import OF_TEXT
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-FOLDERS = ("cpu", "cpu_positions", "base", "large")  # in the order of lists
+FOLDERS = ("yours", "cpu", "cpu_positions", "base", "large")  # in the order of lists
 SWEEPS = RECIPES / "sweeps"
 ARMS = "arms"  # of a sweep, and of no recipe
 TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep

@@ -8,7 +8,8 @@ from pretrain.config.recipe_files import recipe_files
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "PAPERS.md").read_text()
-SHARED = {"adapt", "cpu", "tiny_cpu"}  # what other recipes extend, and that of tests
+YOURS = {"adapt", "mini_hour", "one_gpu_day", "small_gpu_hour"}
+SHARED = {"cpu", "tiny_cpu", *YOURS}  # what other recipes extend, that of tests, and for any text
 
 
 def section(title):
