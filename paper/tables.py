@@ -162,14 +162,16 @@ def answers(questions: Sequence[Question]) -> str:
 
 
 def primary(questions: Sequence[Question], limits: Sequence[str]) -> str:
-    """Return a short row for each question, with what limits its answer."""
+    """Return a short row for each question, with what limits its answer; p is by Holm over all."""
+    pairs = [_answered(question) for question in questions]
+    p_values = holm([pair.p_value if pair else 1.0 for pair in pairs])
     rows = []
-    for question, limit in zip(questions, limits, strict=True):
-        pair = _answered(question)
-        num_pairs = str(pair.num_pairs if pair else 0)
-        rows.append([question.text, _in_words(question), difference(pair), num_pairs, limit])
-    header = ["question", "arms", "nats at the end, 95 % interval", "seeds", "what limits it"]
-    return markdown(header, rows)
+    for question, pair, p_value, limit in zip(questions, pairs, p_values, limits, strict=True):
+        seeds = str(pair.num_pairs if pair else 0)
+        arms = _in_words(question)
+        rows.append([question.text, arms, difference(pair), f"{p_value:.3f}", seeds, limit])
+    header = ["question", "arms", "nats at the end, 95 % interval", "p (Holm)", "seeds"]
+    return markdown([*header, "what limits it"], rows)
 
 
 def _answered(question: Question) -> PairedMean | None:
