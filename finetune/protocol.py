@@ -51,6 +51,9 @@ class Protocol(Section):
     both_orders: tuple[str, ...] = Field(
         (), description="tasks of pairs to train on in both orders"
     )
+    class_weights: Literal["none", "balanced"] = Field(
+        "none", description="balanced: rare classes count more in the loss, all equally in sum"
+    )
     precision: Literal["auto", "bf16", "fp32"] = Field(
         "auto", description="auto, bf16 or fp32; auto: bf16 where the device has it"
     )

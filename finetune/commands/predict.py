@@ -4,13 +4,14 @@ r"""Predict the labels of new texts with a fine-tuned model.
     echo "A film without a plot." | tupelo finetune predict runs/NAME
 
 MODEL is a folder that fine-tuning kept, or any folder above it that holds no other. Texts are
-read from the columns that the model was trained on. Each of them becomes a row, in the same order:
-the label and the probability of every label, or a number.
+read from the columns that the model was trained on. Each row keeps its place and its columns, and
+gets the prediction and the probability of every label, in place of columns of these names.
 """
 
 import argparse
 import csv
 import io
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,14 +61,23 @@ def main(arguments: argparse.Namespace) -> None:
     if to is not None and to.exists():
         raise ConfigError(f"{to} exists; choose another --to, or remove it")
     kept = read_model(kept_folder(arguments.model))
-    texts, labels = _texts(arguments, kept.record), kept.record.labels
+    rows, texts = _rows(arguments, kept.record)
     refuse_unusable_gpus()
     predictor = Predictor(kept, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     table = csv.writer(found if to else sys.stdout, lineterminator="\n")
-    table.writerow(["label", *(f"probability_{each}" for each in labels)] if labels else ["value"])
+    columns: dict[str, None] = {}
     with progress_bar("predict", len(texts), "row", shown=len(texts) > CHUNK) as bar:
-        for row in predictor.predictions(texts):
-            table.writerow(row)
+        for row, predicted in zip(rows, predictor.predictions(texts), strict=True):
+            if not columns:
+                columns = dict.fromkeys(
+                    name for one in rows for name in one if name not in predicted
+                )
+                columns |= dict.fromkeys(predicted)
+                table.writerow(columns)
+            cells = [(row | predicted).get(name, "") for name in columns]
+            table.writerow(
+                json.dumps(cell) if isinstance(cell, list | dict) else cell for cell in cells
+            )
             bar.update(1)
     if to is not None:
         try:
@@ -82,11 +92,14 @@ def main(arguments: argparse.Namespace) -> None:
         )
 
 
-def _texts(arguments: argparse.Namespace, record: "KeptRecord") -> list[tuple[str, ...]]:
+def _rows(
+    arguments: argparse.Namespace, record: "KeptRecord"
+) -> tuple[list[dict[str, object]], list[tuple[str, ...]]]:
     from finetune.tasks.examples import text_in
     from finetune.tasks.tables import read_rows
 
     is_file = arguments.file not in (None, Path("-"))
     file = arguments.file if is_file else STDIN
-    rows = read_rows(file, record.texts, suffix=None if is_file else ".txt")
-    return [tuple(text_in(row, column, file) for column in record.texts) for row in rows]
+    rows = read_rows(file, record.texts, suffix=None if is_file else ".txt", every_column=True)
+    texts = [tuple(text_in(row, column, file) for column in record.texts) for row in rows]
+    return [row.values for row in rows], texts

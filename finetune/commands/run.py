@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("train", "dev", "test"), {"type": Path, "metavar": "FILE"}),
         "texts": {"nargs": "+", "metavar": "COLUMN"},
-        "regression": {"action": "store_const", "const": True},
+        **dict.fromkeys(("regression", "multi_label"), {"action": "store_const", "const": True}),
     }
     for name, field in OwnTask.model_fields.items():
         option = "--text" if name == "texts" else f"--{name}"
@@ -158,6 +158,10 @@ def _requested(arguments: argparse.Namespace) -> tuple[TrialSweep, SweepRecord]:
         for task, found in zip(tasks, data.values(), strict=True)
     ]
     for name, found in data.items():
+        if protocol.class_weights != "none" and not found.task.labels:
+            raise ConfigError(
+                f"{name} predicts numbers, which class_weights do not act on; leave one of them out"
+            )
         if name in protocol.both_orders and len(found.train[0].texts) != 2:
             raise ConfigError(
                 f"both_orders names {name}, whose examples are single texts; name tasks of pairs"

@@ -22,7 +22,7 @@ import numpy
 import torch
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from torch import Tensor
 
 from data_prep.files.atomic import put_in_place
@@ -251,21 +251,29 @@ class Predictor:
         self.num_cut = 0  # texts, so far, that fill the longest row
         self._model = kept.restored(attention=attention_on(device)).to(device)
 
-    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[list[str | float]]:
-        """Yield of each text the label and the probability of every label, or the value."""
-        record = self.record
+    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[dict[str, str | float]]:
+        """Yield of each text its `prediction`, and of labels the `probability_LABEL` of each.
+
+        Several labels are joined by semicolons.
+        """
+        record, several = self.record, self.record.kind == "multi-label"
         for start in range(0, len(texts), CHUNK):
             outputs = self.outputs(texts[start : start + CHUNK])
             if record.labels:
-                shares_NC = softmax(outputs, axis=1)
-                for best, shares in zip(outputs.argmax(axis=1), shares_NC, strict=True):
-                    yield [record.labels[best], *(float(f"{one:.{DIGITS}g}") for one in shares)]
+                for row in expit(outputs) if several else softmax(outputs, axis=1):
+                    shares = dict(zip(record.labels, row.tolist(), strict=True))
+                    chosen = [label for label, share in shares.items() if share > 0.5]
+                    best = ";".join(chosen) if several else max(shares, key=shares.__getitem__)
+                    yield {"prediction": best} | {
+                        f"probability_{label}": float(f"{share:.{DIGITS}g}")
+                        for label, share in shares.items()
+                    }
                 continue
             # Beside a mean such as a year, the digits that count are those of the spread.
             places = DIGITS - 1 - math.floor(math.log10(record.spread))
             for value in map(float, outputs):
                 rounded = round(value, places) if record.centre else float(f"{value:.{DIGITS}g}")
-                yield [rounded]
+                yield {"prediction": rounded}
 
     def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
         """Return the logits N x C, or in a regression N numbers in the units of the labels."""

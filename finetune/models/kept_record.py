@@ -6,8 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from data_prep.removed import without_removed
 from finetune.results.result import TrialResult
+from finetune.tasks.task import Kind
 from finetune.training.encoding import EncodedTask
-from finetune.training.targets import Classes, Target, Values
+from finetune.training.targets import Classes, LabelSets, Target, Values
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.exports.hf_format import RECORD, ExportRecord, configuration
 from pretrain.convert.pretrained import Pretrained
@@ -21,6 +22,13 @@ CLASSIFIER = BERT._replace(
 )
 
 
+PROBLEMS = {  # as transformers names them
+    Classes: "single_label_classification",
+    LabelSets: "multi_label_classification",
+    Values: "regression",
+}
+
+
 class KeptRecord(ExportRecord):
     """Encoder, head, task and labels; its sequence length is the one to which rows are cut."""
 
@@ -30,6 +38,7 @@ class KeptRecord(ExportRecord):
     texts: tuple[str, ...] = Field(min_length=1, max_length=2)  # columns
     label: str  # column
     labels: tuple[str, ...]  # none: a regression
+    kind: Kind | None = None  # of the task; None: of one label, or a regression
     centre: float = 0.0  # of the numbers of a regression, and
     spread: float = Field(1.0, gt=0)  # their unit: see `Values`
     pretrained_length: int = Field(ge=3)  # of the longest row of pre-training
@@ -49,7 +58,9 @@ class KeptRecord(ExportRecord):
     @property
     def target(self) -> Target:
         """Return how predictions are derived from logits."""
-        return Classes(len(self.labels)) if self.labels else Values(self.centre, self.spread)
+        if not self.labels:
+            return Values(self.centre, self.spread)
+        return (LabelSets if self.kind == "multi-label" else Classes)(len(self.labels))
 
     @property
     def stock(self) -> StockModel | None:
@@ -79,7 +90,7 @@ class KeptRecord(ExportRecord):
         return {
             **content,
             "architectures": [self.architecture or "TupeloForSequenceClassification"],
-            "problem_type": "single_label_classification" if self.labels else "regression",
+            "problem_type": PROBLEMS[type(self.target)],
             "id2label": {str(number): name for number, name in enumerate(names)},
             "label2id": {name: number for number, name in enumerate(names)},
             FINE_TUNED: self.model_dump(mode="json"),
@@ -107,6 +118,7 @@ def record_of(
         texts=task.texts,
         label=task.label,
         labels=task.labels,
+        kind=task.kind,
         centre=target.centre if isinstance(target, Values) else 0.0,
         spread=target.spread if isinstance(target, Values) else 1.0,
         pretrained_length=pretrained.sequence_length,

@@ -4,13 +4,18 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_prep.files.atomic import save_text
 from finetune.report.entries import report_of
 from finetune.report.figures import draw_figures
+from finetune.report.per_class import ClassTable, class_tables
 from finetune.report.score_table import ScoreTable, score_table
 from finetune.results.result import TableRow
 from finetune.results.sweep_results import EndedTrial, SweepResults, read_sweep_results
 from pretrain.reports.report_folder import ReportFolder
-from pretrain.reports.words import terminal_width
+from pretrain.reports.table import as_csv
+from pretrain.reports.words import paragraph, terminal_width
+
+MOST_CLASSES = 21  # printed, with the average
 
 METHOD = """Each model is fine-tuned on each task with every learning rate and every seed, and
 scored on the development set after the last epoch, not after the best one. The score of a
@@ -30,12 +35,15 @@ def print_table(
     to: Path | None = None,
     average: str | None = None,
     step: str = "newest",
-) -> None:
+) -> list[ClassTable]:
     """Print the table of these folders and remarks on it; write it to the folder `to`.
+
+    Returned, and printed where it is one, are the tables of classes.
 
     Args:
         folders: runs or sweeps.
-        to: a folder for table.md, table.csv, table.tex, index.html and figures; see `ReportFolder`.
+        to: a folder for table.md, table.csv, table.tex, classes.csv, index.html and figures; see
+            `ReportFolder`.
         average: see `score_table`.
         step: see `score_table`.
 
@@ -49,13 +57,18 @@ def print_table(
     folder = ReportFolder(to or Path(), "a table of scores", "--to")
     if to is not None:
         folder.refuse_if_taken()
-    print(report.as_text(terminal_width()))
+    classes, width = class_tables(table, results), terminal_width()
+    print(report.as_text(width))
+    if len(classes) == 1 and len(classes[0].table.rows) <= MOST_CLASSES:
+        found = classes[0].table
+        print(f"\n{found.as_text(width)}\n{paragraph(found.remark, width)}")
     if to is None:
-        return
+        return classes
     with folder.writing() as place:
         report.write(
             place,
             pictures=draw_figures(table, place / "figures"),
+            details=[each.table for each in classes],
             method=METHOD,
             provenance=[
                 f"{table.label(row)}: weights from {row.origin}"
@@ -64,7 +77,20 @@ def print_table(
                 if row.origin
             ],
         )
+        save_classes(place, classes)
     print(f"table: {to / 'index.html'}")
+    return classes
+
+
+def save_classes(folder: Path, classes: Sequence[ClassTable]) -> None:
+    """Write classes.csv, a line for each class in each table; nothing where there is none."""
+    if classes:
+        rows = [
+            {"model": model, "task": task, **row}
+            for model, task, table in classes
+            for row in table.rows
+        ]
+        save_text(folder / "classes.csv", as_csv(rows))
 
 
 def notes(table: ScoreTable, results: SweepResults) -> list[str]:

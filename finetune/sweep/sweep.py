@@ -19,7 +19,7 @@ from data_prep.files.quoting import on_one_line
 from data_prep.files.workers import cpu_count, threads_each
 from finetune.models.kept_model import MODEL_FOLDER, has_model, remove_model
 from finetune.protocol import Protocol
-from finetune.report.page import print_table
+from finetune.report.page import print_table, save_classes
 from finetune.report.score_table import chosen_trial, default_rule
 from finetune.results.result import predictions_file, read_result, save_result
 from finetune.results.sweep_results import (
@@ -301,7 +301,7 @@ def report(sweep: TrialSweep, *, has_failed: bool) -> None:
     Raises:
         SystemExit: with status 1, a trial failed.
     """
-    print_table([sweep.folder], step="all")
+    save_classes(sweep.folder, print_table([sweep.folder], step="all"))
     chosen = [sweep.folder / trial.folder for trial in chosen_trials(sweep.folder, sweep.trials)]
     kept = [place / MODEL_FOLDER for place in chosen if has_model(place)]
     if kept:

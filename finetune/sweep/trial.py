@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -166,6 +166,7 @@ class TrialRunner:
                 pretrained.text_encoder,
                 sequence_length=min(protocol.sequence_length, pretrained.sequence_length),
                 orders=protocol.orders_on(trial.task.name),
+                balanced=protocol.class_weights == "balanced",
             )
             self._loaded = trial.model, trial.task, pretrained, rows
         return self._loaded[2:]
@@ -249,19 +250,24 @@ def result_of(
 def write_predictions(folder: Path, data: EncodedTask, outcome: Outcome) -> None:
     """Write what a trial predicted into its folder, a file for each split.
 
-    A class has its label beside it, and so has a known label.
+    A class has its label beside it, and so has a known label; several are a list.
     """
-    task = data.task
-    is_class = task.kind == "classification"
+
+    def word(value: Any) -> Any:
+        names = data.task.labels
+        if isinstance(value, tuple):
+            return [names[each] for each in value]
+        return names[int(value)] if names else value
+
     for name, predictions in outcome.predictions.items():
         split, lines = (data.development | data.test)[name], []
-        expected: list[float | None] = [*split.labels] or [None] * len(predictions)
+        expected: list[Any] = [*split.labels] or [None] * len(predictions)
         for identity, value, known in zip(split.identities, predictions, expected, strict=True):
-            line: dict[str, str | float] = {"identity": identity, "prediction": value}
-            if is_class:
-                line["label"] = task.labels[int(value)]
+            line = {"identity": identity, "prediction": value}
+            if data.task.labels:
+                line["label"] = word(value)
             if known is not None:
-                line["expected"] = task.labels[int(known)] if is_class else known
+                line["expected"] = word(known)
             lines.append(line)
         save_text(predictions_file(folder, name), json.dumps(lines) + "\n")
 

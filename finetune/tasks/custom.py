@@ -6,16 +6,17 @@ moves a row between training and development set.
 """
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
 from data_prep.files.quoting import quoted
 from finetune.tasks.catalog import SUITES
-from finetune.tasks.examples import examples_of, label_word, labels_of
+from finetune.tasks.examples import examples_of, label_words, labels_of
 from finetune.tasks.metric_names import METRIC_NAMES, MetricName, metrics_of, usual_metric
 from finetune.tasks.tables import FORMATS, FileRow, read_rows
-from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
+from finetune.tasks.task import Example, Kind, Task, TaskData, TaskError, plain
 from pretrain.config.settings import Section
 from pretrain.reports.words import counted
 
@@ -38,10 +39,15 @@ class OwnTask(Section):
     )
     label: str = Field("label", description="column that is predicted")
     regression: bool = Field(False, description="labels are numbers, and predicted as such")
+    multi_label: bool = Field(
+        False,
+        description="any number of labels: a list (JSON, Parquet), or text with , ; or | between",
+    )
     metric: MetricName | None = Field(
         None,
         description=f"{', '.join(METRIC_NAMES)}: counts in tables and chooses the learning rate; "
-        "default: accuracy, of imbalanced classes macro_f1, of numbers pearson",
+        "default: accuracy, of imbalanced classes macro_f1, of several labels micro_f1, of "
+        "numbers pearson",
     )
 
     @field_validator("name")
@@ -57,6 +63,8 @@ class OwnTask(Section):
         columns = (*self.texts, self.label)
         if len(set(columns)) < len(columns):
             raise ValueError(f"texts and label name a column twice: {', '.join(columns)}")
+        if self.regression and self.multi_label:
+            raise ValueError("regression and multi_label exclude each other; choose one")
         return self
 
 
@@ -103,16 +111,21 @@ def is_held_out(texts: tuple[str, ...]) -> bool:
 
 def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
     """Return the task, and remarks for the user."""
-    words = [label_word(row, own.label, own.train) for row in rows]
+    form: Kind | None = "multi-label" if own.multi_label else None
+    task = Task(
+        *(own.name, (), (), own.texts, own.label), identity=None, file=own.train.name, form=form
+    )
+    words = [word for row in rows for word in label_words(row, task, own.train)]
     where = f"{own.train}: column {own.label!r}"
-    if len(set(words)) == 1:
+    if len(set(words)) < 2:
+        only = quoted(words[0]) if words else "none"
         raise TaskError(
-            f"{where} holds {quoted(words[0])} in every row: there is nothing to learn; choose "
-            "another column"
+            f"{where} holds no label but {only}: there is nothing to learn; choose another column"
         )
     labels = () if own.regression else labels_of(words, where)
-    main, notes = own.metric or "pearson", list[str]()
-    if own.metric is None and labels:
+    main: MetricName = own.metric or ("micro_f1" if own.multi_label else "pearson")
+    notes = list[str]()
+    if own.metric is None and labels and not own.multi_label:
         main, notes = usual_metric(words)
     elif main == "f1" and labels:
         notes = [f"F1 is that of label {quoted(labels[-1])}"]
@@ -123,6 +136,5 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
             f"{own.train}: {counted(num_quoted, 'text')} in quotes, which TSV keeps; to read it as "
             "CSV with tabs, name it .csv"
         )
-    metrics = metrics_of(labels, main)
-    task = Task(own.name, labels, metrics, own.texts, own.label, identity=None, file=own.train.name)
-    return task, notes
+    metrics = metrics_of(labels, main, several=own.multi_label)
+    return replace(task, labels=labels, metrics=metrics), notes

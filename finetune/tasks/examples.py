@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from finetune.tasks.task import Example, Task, TaskError
 from pretrain.config.errors import nearest
 
 MAX_NAMED_LABELS = 20  # in a message
+SEPARATORS = re.compile("[,;|]")  # of several labels in one text
 # More different labels than a scale of grades has are classes only if they recur.
 MAX_RARE_LABELS = 10
 
@@ -45,22 +47,25 @@ def _example(task: Task, row: FileRow, file: Path, *, number: int, is_labelled: 
     identity = str(number if task.identity is None else row.values.get(task.identity, number))
     if not is_labelled:
         return Example(texts, None, identity)
-    word = label_word(row, task.label, file)
-    where = f"label {quoted(word)} in column {task.label!r}"
-    if task.kind == "regression":
-        if (value := number_in(word)) is None:
+    found = []
+    for word in label_words(row, task, file):
+        where = f"label {quoted(word)} in column {task.label!r}"
+        if task.kind == "regression":
+            if (value := number_in(word)) is None:
+                raise TaskError(
+                    f"{file}, row {row.number}: {where} is not a finite number, which a "
+                    "regression needs; fix or remove the row"
+                )
+            return Example(texts, value, identity)
+        if word not in task.labels:
+            known = [plain(label) for label in task.labels]
             raise TaskError(
-                f"{file}, row {row.number}: {where} is not a finite number, which a regression "
-                "needs; fix or remove the row"
+                f"{file}, row {row.number}: unknown {where}{nearest(word, known)}; {task.name} has "
+                f"{', '.join(known[:MAX_NAMED_LABELS])}; fix or remove the row"
             )
-        return Example(texts, value, identity)
-    if word not in task.labels:
-        known = [plain(label) for label in task.labels]
-        raise TaskError(
-            f"{file}, row {row.number}: unknown {where}{nearest(word, known)}; {task.name} has "
-            f"{', '.join(known[:MAX_NAMED_LABELS])}; fix or remove the row"
-        )
-    return Example(texts, task.labels.index(word), identity)
+        found.append(task.labels.index(word))
+    label = tuple(sorted({*found})) if task.kind == "multi-label" else found[0]
+    return Example(texts, label, identity)
 
 
 def text_in(row: FileRow, column: str, file: Path) -> str:
@@ -75,18 +80,26 @@ def text_in(row: FileRow, column: str, file: Path) -> str:
     return value
 
 
-def label_word(row: FileRow, column: str, file: Path) -> str:
-    """Return a label as the file spells it.
+def label_words(row: FileRow, task: Task, file: Path) -> list[str]:
+    """Return the label of a row as the file spells it; of a task with several, any number.
 
     Raises:
-        TaskError: the row has none.
+        TaskError: the row has none where it must have one.
     """
-    value = row.values[column]
-    if isinstance(value, bool | int | float) and value == value:  # NaN is what is missing
-        return json.dumps(value)
-    if not isinstance(value, str) or not value or not is_unicode(value):
-        raise _refusal(row, column, file, "label")
-    return value
+    value = row.values[task.label]
+    values: list[object] = [value]
+    if task.kind == "multi-label" and isinstance(value, list | str):
+        split = SEPARATORS.split(value) if isinstance(value, str) else value
+        values = [each.strip() if isinstance(each, str) else each for each in split]
+        values = [each for each in values if each != ""]
+    words = []
+    for one in values:
+        if isinstance(one, bool | int | float) and one == one:  # NaN is what is missing
+            one = json.dumps(one)
+        if not isinstance(one, str) or not one or not is_unicode(one):
+            raise _refusal(row, task.label, file, "label")
+        words.append(one)
+    return words
 
 
 def _refusal(row: FileRow, column: str, file: Path, what: str) -> TaskError:

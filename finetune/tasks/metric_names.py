@@ -7,30 +7,36 @@ from typing import Literal
 from data_prep.files.quoting import quoted
 from finetune.tasks.task import TaskError
 
-MetricName = Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"]
+MetricName = Literal["accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
 # As tables call them; training/metrics.py computes them.
 METRIC_NAMES = {
     "accuracy": "accuracy",
     "f1": "F1",
     "macro_f1": "macro F1",
+    "micro_f1": "micro F1",
     "matthews": "Matthews",
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
 OF_VALUES = ("pearson", "spearman")
 OF_CLASSES = ("accuracy", "macro_f1", "matthews")
+OF_SEVERAL = ("micro_f1", "macro_f1", "accuracy")  # labels of an example
 # Between the frequencies of two labels; GLUE too counts CoLA (2.4) by Matthews, MRPC (2.1) by F1.
 BALANCED_RATIO = 2.0
 
 
-def metrics_of(labels: Sequence[str], main: str) -> tuple[str, ...]:
+def metrics_of(labels: Sequence[str], main: str, *, several: bool = False) -> tuple[str, ...]:
     """Return the metrics of a task with these labels, none being a regression, `main` in front.
+
+    `several`: an example has any number of the labels.
 
     Raises:
         TaskError: it does not fit them.
     """
     metrics: tuple[str, ...] = OF_CLASSES if labels else OF_VALUES
-    if len(labels) == 2:
+    if several:
+        metrics = OF_SEVERAL
+    elif len(labels) == 2:
         metrics = (*metrics, "f1")
     if main not in metrics:
         two = "f1 is of one of two classes; " if main == "f1" else ""

@@ -30,13 +30,16 @@ class FileRow(NamedTuple):
     values: dict[str, object]  # text, except in JSON and Parquet
 
 
-def read_rows(file: Path, needed: Sequence[str], *, suffix: str | None = None) -> list[FileRow]:
+def read_rows(
+    file: Path, needed: Sequence[str], *, suffix: str | None = None, every_column: bool = False
+) -> list[FileRow]:
     """Return the rows of a file in the format of its suffix; all have the needed columns.
 
     Args:
         file: of the rows.
         needed: columns; in .txt a line is the only one, and a tab separates two.
         suffix: instead of the file's own, such as ".csv".
+        every_column: read the others of Parquet too, as of the other formats.
 
     Raises:
         TaskError: the file cannot be read, holds no rows, or has not the format of its suffix.
@@ -53,7 +56,8 @@ def read_rows(file: Path, needed: Sequence[str], *, suffix: str | None = None) -
     elif suffix == ".jsonl":
         rows = list(_json_rows(file, needed))
     elif suffix == ".parquet":
-        rows = [FileRow(*row) for row in enumerate(_parquet_rows(file, needed), start=1)]
+        found = _parquet_rows(file, needed, every_column=every_column)
+        rows = [FileRow(*row) for row in enumerate(found, start=1)]
     else:
         raise TaskError(f"{file}: unknown format {suffix!r}; use {FORMATS}, as its content is")
     if not rows:
@@ -180,7 +184,9 @@ def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
         yield FileRow(number, values)
 
 
-def _parquet_rows(file: Path, needed: Sequence[str]) -> list[dict[str, object]]:
+def _parquet_rows(
+    file: Path, needed: Sequence[str], *, every_column: bool
+) -> list[dict[str, object]]:
     require("pyarrow", by=str(file))
     import pyarrow
     from pyarrow import parquet
@@ -188,7 +194,8 @@ def _parquet_rows(file: Path, needed: Sequence[str]) -> list[dict[str, object]]:
     try:
         with file.open("rb") as stream, parquet.ParquetFile(stream) as table:
             check_columns(str(file), needed, table.schema_arrow.names)
-            rows = table.read(list(needed), use_threads=False).to_pylist()
+            columns = None if every_column else list(needed)
+            rows = table.read(columns, use_threads=False).to_pylist()
         return [
             {name: cell.decode() if isinstance(cell, bytes) else cell for name, cell in row.items()}
             for row in rows

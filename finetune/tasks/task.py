@@ -12,11 +12,16 @@ class TaskError(UserError):
     """A file of a task is missing, or its content cannot be learned from."""
 
 
+Kind = Literal["classification", "multi-label", "regression"]
+# An index into `Task.labels`, several of them, or a value.
+Label = int | float | tuple[int, ...]
+
+
 class Example(NamedTuple):
     """One example of a task."""
 
     texts: tuple[str, ...]  # one or two
-    label: int | float | None  # index into `Task.labels`, or the value; None: a test file
+    label: Label | None  # None: of a test file
     identity: str  # the file's index column; without one, the number of the row, from 0
 
 
@@ -41,11 +46,12 @@ class Task:
     file: str = ""  # of the user's own task: the name of the one that it was learned from
     hub: str = ""  # configuration of the suite's data set on the Hugging Face Hub
     hub_texts: tuple[str, ...] = ()  # columns there, where they differ
+    form: Kind | None = None  # None: a classification, or without labels a regression
 
     @property
-    def kind(self) -> Literal["classification", "regression"]:
-        """Return whether a class or a value is predicted."""
-        return "classification" if self.labels else "regression"
+    def kind(self) -> Kind:
+        """Return whether a class, any number of classes, or a value is predicted."""
+        return self.form or ("classification" if self.labels else "regression")
 
     def title(self, split: str) -> str:
         """Return the name of a development split in tables."""

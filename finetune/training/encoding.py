@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from data_prep.text.text_encoder import TextEncoder
-from finetune.tasks.task import Example, Task, TaskData
+from finetune.tasks.task import Example, Label, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.targets import Target, target_of
 
@@ -14,7 +14,7 @@ class EncodedSplit:
     """Token ids of a split, with the labels and identities of its examples."""
 
     rows: TokenRows
-    labels: list[float]  # index of the class, or the value; empty in a test split
+    labels: list[Label]  # empty in a test split
     identities: list[str]
 
 
@@ -30,11 +30,17 @@ class EncodedTask:
 
 
 def encode_task(
-    data: TaskData, text_encoder: TextEncoder, *, sequence_length: int, orders: int = 1
+    data: TaskData,
+    text_encoder: TextEncoder,
+    *,
+    sequence_length: int,
+    orders: int = 1,
+    balanced: bool = False,
 ) -> EncodedTask:
     """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`.
 
     With `orders` = 2 each training example is two rows: as it is, and with its texts exchanged.
+    `balanced`: see `target_of`.
     """
 
     def split(examples: Sequence[Example]) -> EncodedSplit:
@@ -52,7 +58,7 @@ def encode_task(
     train = split([*data.train, *(swapped if orders == 2 else [])])
     return EncodedTask(
         data.task,
-        target_of(data.task, train.labels),
+        target_of(data.task, train.labels, balanced=balanced),
         train,
         {name: split(examples) for name, examples in data.development.items()},
         {name: split(examples) for name, examples in data.test.items()},

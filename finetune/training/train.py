@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from finetune.protocol import Protocol
 from finetune.results.result import Scores
+from finetune.tasks.task import Label
 from finetune.training.batches import Batch, training_batches
 from finetune.training.encoding import EncodedSplit, EncodedTask
 from finetune.training.layer_rates import rate_factors, split_by_rate
@@ -70,9 +71,9 @@ class Outcome:
 
     scores: Scores
     is_constant: bool  # the same prediction for every row of every development split
-    # By split, in its order: class index or value. Of development splits, and of test splits if
+    # By split, in its order. Of development splits, and of test splits if
     # they were requested.
-    predictions: dict[str, list[float]]
+    predictions: dict[str, list[Label]]
 
 
 def build_task_model(
@@ -146,7 +147,7 @@ class FineTuning:
         return Outcome(scores, constant, predictions)
 
     def train_step(
-        self, batch: Batch, labels: Sequence[float], *, epoch: int, place: int
+        self, batch: Batch, labels: Sequence[Label], *, epoch: int, place: int
     ) -> Tensor:
         """Take the optimizer step at `place` of an epoch; return its loss, still on the device."""
         # Dropout has no generator of its own in PyTorch: the global one is set for each step.

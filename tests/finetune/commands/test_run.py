@@ -1,20 +1,26 @@
 """The whole command on a tiny run, in this process."""
 
+import csv
 import io
 import json
 import os
+import random
 import shutil
+from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+from transformers import pipeline
 
 from data_prep.files.errors import UserError
 from finetune.__main__ import main
+from finetune.models.kept_model import kept_folder
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep import references
 from finetune.sweep.references import read_model_refs
 from pretrain.config.errors import ConfigError
+from pretrain.convert.exports.in_transformers import quiet
 from tests.finetune.conftest import trials_here
 from tests.finetune.fine_tuning_case import tiny_pretrained
 
@@ -94,13 +100,63 @@ def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predic
         scores = sorted(result.scores["dev"]["accuracy"] for result in seeds)
         assert results[place].scores["dev"]["accuracy"] == scores[1]
         main(["predict", str(undisturbed.folder / place), str(files / "test.tsv")])
-        found = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+        found = [row["prediction"] for row in csv.DictReader(capsys.readouterr().out.splitlines())]
         trial = undisturbed.folder / place / "predictions_test.json"
         assert found == [row["label"] for row in json.loads(trial.read_text())]
         assert "train.tsv" in (undisturbed.folder / place / "model/README.md").read_text()
     last = undisturbed.output.splitlines()
     model = undisturbed.folder / places[0] / "model"
     assert last[-2] == f"use a model: tupelo finetune predict {model} FILE"
+
+
+def test_the_classes_of_a_sweep_are_those_of_the_kept_trial(undisturbed):
+    (rows,) = [
+        [row for row in csv.DictReader(stream) if row["model"] == "small step 20"]
+        for stream in [(undisturbed.folder / "classes.csv").open(newline="")]
+    ]
+    file = undisturbed.folder / undisturbed.models()[0] / "predictions_dev.json"
+    pairs = Counter((line["expected"], line["label"]) for line in json.loads(file.read_text()))
+    assert [row["class"] for row in rows] == ["no", "yes", "macro average"]
+    for row, name, other in zip(rows, ("no", "yes"), ("yes", "no"), strict=False):
+        right, missed, wrong = pairs[name, name], pairs[name, other], pairs[other, name]
+        assert int(row[f"as {name}"]) == right
+        assert int(row[f"as {other}"]) == missed
+        recall, precision = right / (right + missed), right / max(1, right + wrong)
+        f1 = 2 * right / (2 * right + missed + wrong)
+        for column, value in (("recall", recall), ("precision", precision), ("F1", f1)):
+            assert float(row[column]) == pytest.approx(100 * value, abs=0.051)
+
+
+def test_several_labels_are_learned_and_predicted_here_and_by_transformers(
+    run, tmp_path, in_this_process, capsys
+):
+    draw, file, to = random.Random(1), tmp_path / "train.csv", tmp_path / "to"
+    texts = [" ".join(draw.choices("abcde", k=6)) for _ in range(80)]
+    labels = ["; ".join(letter for letter in "abc" if letter in text) for text in texts]
+    with file.open("w", newline="") as stream:
+        csv.writer(stream).writerows(
+            [("id", "text", "label"), *zip(range(80), texts, labels, strict=True)]
+        )
+    options = ["--multi_label", "--class_weights", "balanced", "--learning_rates", "1e-3"]
+    options += ["--seeds", "1", "--epochs", "2", "--to", str(to)]
+    main(["run", str(run), "--train", str(file), *options])
+    assert "micro F1" in capsys.readouterr().out
+    main(["predict", str(to), str(file)])
+    found = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [(row["id"], row["label"]) for row in found] == [
+        (str(n), label) for n, label in enumerate(labels)
+    ]
+    with quiet():
+        classify = pipeline("text-classification", str(kept_folder(to)), trust_remote_code=True)
+    for row, scores in zip(found, classify(texts, top_k=None), strict=True):
+        shares = {each["label"]: each["score"] for each in scores}
+        assert {name: float(row[f"probability_{name}"]) for name in "abc"} == pytest.approx(
+            shares, abs=1e-5
+        )
+        assert row["prediction"] == ";".join(name for name in "abc" if shares[name] > 0.5)
+    (kept,) = to.rglob("predictions_dev.json")
+    for line in json.loads(kept.read_text()):
+        assert ";".join(line["label"]) == found[int(line["identity"])]["prediction"]
 
 
 def test_a_fine_tuned_model_starts_another_task(undisturbed, files, tmp_path, capsys):

@@ -41,7 +41,7 @@ def write(folder, suffix, rows):
     if suffix == "csv":
         with file.open("w", newline="") as stream:
             csv.writer(stream).writerows(
-                [["text", "id"], *([row, n] for n, row in enumerate(rows))]
+                [["text", "prediction", "id"], *([row, "?", n] for n, row in enumerate(rows))]
             )
     else:
         file.write_text("".join(f"{row}\n" for row in rows))
@@ -56,9 +56,11 @@ def test_labels_and_probabilities_of_every_format(classes, tmp_path, suffix, cap
     output = predicted(capsys, classes.folder, file).out
     found = list(csv.DictReader(io.StringIO(output)))
     names = [f"probability_{label}" for label in ("few", "more", "many, many")]
-    assert list(found[0]) == ["label", *names] and len(found) == len(rows)
+    columns = ["text", *["id"] * (suffix == "csv"), "prediction", *names]
+    assert list(found[0]) == columns and [row["text"] for row in found] == rows
+    assert suffix == "txt" or [row["id"] for row in found] == [*map(str, range(len(rows)))]
     for row, (label, shares) in zip(found, expected, strict=True):
-        assert row["label"] == label
+        assert row["prediction"] == label
         assert [float(row[name]) for name in names] == pytest.approx(shares, abs=1e-6)
 
 
@@ -70,10 +72,10 @@ def test_labels_and_probabilities_of_every_format(classes, tmp_path, suffix, cap
     ],
 )
 def test_numbers_are_written_with_the_digits_that_they_have(centre, spread, outputs, written):
-    record = SimpleNamespace(labels=(), centre=centre, spread=spread)
+    record = SimpleNamespace(labels=(), kind=None, centre=centre, spread=spread)
     predictor = Predictor.__new__(Predictor)
     predictor.record, predictor.outputs = record, lambda texts: numpy.array(outputs)
-    assert [value for (value,) in predictor.predictions([("text",)])] == written
+    assert [row["prediction"] for row in predictor.predictions([("text",)])] == written
 
 
 def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):
@@ -81,11 +83,13 @@ def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):
     expected = outputs_in_training(numbers).tolist()
     assert min(map(abs, expected)) > 100
     file = tmp_path / "pairs.jsonl"
-    file.write_text("".join(json.dumps({"second": b, "first": a}) + "\n" for a, b in texts))
+    rows = [{"second": b, "first": a, "marks": [a, 1]} for a, b in texts]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     to = tmp_path / "found.csv"
     assert predicted(capsys, numbers.folder, file, "--to", to).out == ""
-    header, *found = to.read_text().splitlines()
-    assert header == "value" and list(map(float, found)) == pytest.approx(expected, rel=1e-6)
+    found = list(csv.DictReader(to.open(newline="")))
+    assert [json.loads(row["marks"]) for row in found] == [row["marks"] for row in rows]
+    assert [float(row["prediction"]) for row in found] == pytest.approx(expected, rel=1e-6)
 
 
 def test_texts_come_from_stdin_in_lines(numbers, tmp_path, capsys, monkeypatch):
@@ -94,7 +98,7 @@ def test_texts_come_from_stdin_in_lines(numbers, tmp_path, capsys, monkeypatch):
     stdin.write_text("a list\tthe names\nnames\t\n")
     lines = predicted(capsys, numbers.folder).out
     assert len(lines.splitlines()) == 3
-    file.write_text("second,first\nthe names,a list\n,names\n")
+    file.write_text("first,second\na list,the names\nnames,\n")
     assert predicted(capsys, numbers.folder, file).out == lines
 
 

@@ -49,6 +49,16 @@ def refused(task):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_any_number_of_labels_is_a_list_or_a_text_with_separators(tmp_path, suffix):
+    lists = [["b", "a"], [], ["c"], ["a"]]
+    cells = ["b; a", "", "c", "a|"] if suffix == ".csv" else lists
+    rows = [{"text": f"text {n}", "label": cell} for n, cell in enumerate(cells)]
+    data = read_own(own(tmp_path, rows, suffix=suffix, multi_label=True))
+    assert data.task.labels == ("a", "b", "c") and data.task.metrics[0] == "micro_f1"
+    assert [example.label for example in data.train] == [(0, 1), (), (2,), (0,)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_csv_json_lines_and_parquet_hold_what_was_written(tmp_path, suffix):
     data = read_own(own(tmp_path, ROWS, suffix=suffix))
     assert data.task.labels == ("neg", "pos")
@@ -161,7 +171,7 @@ def test_without_a_development_file_a_tenth_of_the_training_rows_is_held_out(tmp
 @pytest.mark.parametrize(
     ("labels", "settings", "message"),
     [
-        (["x"] * 3, {}, "holds 'x' in every row"),
+        (["x"] * 3, {}, "holds no label but 'x'"),
         (["x", "y"], {"dev": None}, "train.jsonl: 2 rows are too few to hold some out; give a dev"),
         ([n / 7 for n in range(11)] * 3, {}, "11 different labels in 33 rows.*--regression"),
         ([f"sentence {n}" for n in range(40)], {}, "40 different labels in 40 rows"),

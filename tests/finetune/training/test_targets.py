@@ -5,6 +5,8 @@ import math
 import numpy
 import pytest
 import torch
+from sklearn.metrics import log_loss
+from sklearn.utils import compute_class_weight
 
 from finetune.tasks.glue import GLUE
 from finetune.tasks.task import Task
@@ -20,6 +22,31 @@ def test_classes_are_trained_by_cross_entropy():
         for row, label in zip(logits.tolist(), [1, 0], strict=True)
     ]
     assert float(Classes(3).loss(logits, [1, 0])) == pytest.approx(sum(expected) / 2, abs=1e-6)
+
+
+def test_balanced_weights_and_their_loss_are_those_of_scikit_learn():
+    labels, logits = [0] * 7 + [1] * 2 + [2], torch.randn(10, 3)
+    task = Task("three", ("a", "b", "c"), ("accuracy",), ("text",))
+    target = target_of(task, labels, balanced=True)
+    expected = compute_class_weight("balanced", classes=numpy.arange(3), y=labels)
+    assert target.weights == pytest.approx(expected.tolist())
+    weights, shares = expected[labels], logits.double().softmax(-1)
+    assert float(target.loss(logits, labels)) == pytest.approx(
+        log_loss(labels, shares, sample_weight=weights), abs=1e-6
+    )
+
+
+def test_several_labels_are_trained_by_the_cross_entropy_of_each():
+    task = Task("tags", ("a", "b"), ("micro_f1",), ("text",), form="multi-label")
+    logits, labels = torch.tensor([[1.0, -2.0], [0.5, 3.0]]), [(0, 1), ()]
+    plain, balanced = (target_of(task, labels, balanced=each) for each in (False, True))
+    losses = [math.log(1 + math.exp(x)) for x in (-1.0, 2.0, 0.5, 3.0)]
+    # One of two rows has each label: (2 - 1) / 1 = 1
+    for target in (plain, balanced):
+        assert float(target.loss(logits, labels)) == pytest.approx(sum(losses) / 4, abs=1e-6)
+    weights = target_of(task, [(0,), (0,), (1, 0), ()], balanced=True).weights
+    assert weights == pytest.approx((1 / 3, 3.0))
+    assert plain.predictions(logits.numpy()) == [(0,), (0, 1)]
 
 
 def test_values_are_trained_by_the_squared_error_of_scaled_labels():

@@ -1,0 +1,70 @@
+"""Precision, recall and F1 of each class, and which classes were predicted in its place."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from sklearn.preprocessing import MultiLabelBinarizer
+
+from finetune.report.score_table import ScoreTable, chosen_trial
+from finetune.results.result import predictions_file
+from finetune.results.sweep_results import SweepResults
+from finetune.tasks.examples import number_in
+from pretrain.reports.table import Table
+
+SCORES = ("precision", "recall", "F1")
+PREDICTED = "as "  # before a class: how many examples of that of the row are predicted as it
+
+
+class ClassTable(NamedTuple):
+    """Scores by class of one model on one task; of one label for each the confusion matrix too."""
+
+    model: str
+    task: str
+    table: Table
+
+
+def class_tables(table: ScoreTable, results: SweepResults) -> list[ClassTable]:
+    """Return a table for each row and classification, of the trial whose model is kept."""
+    found = []
+    for row in table.rows:
+        for column in table.columns:
+            same = (row, column.task)
+            trials = [trial for trial in results.trials if (trial.row, trial.result.task) == same]
+            trial = chosen_trial(trials, table.rule) if trials else None
+            file = predictions_file(trial.folder, column.split) if trial else None
+            lines = json.loads(file.read_bytes()) if file and file.is_file() else []
+            if trial and lines and "label" in lines[0]:
+                step = "" if row.step is None else f" step {row.step:,}"
+                where, name = (table.label(row) + step, column.title), f"{row.model}{step}"
+                at = f"learning rate {trial.result.learning_rate:g}, seed {trial.result.seed}"
+                remark = f"{name} on {column.title} at {at}; scores x 100, and how many are predicted as what."
+                title = f"{column.title} by class: {where[0]}"
+                found.append(ClassTable(*where, Table(title, list(_rows(lines)), remark)))
+    return found
+
+
+def _rows(lines: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+    """Yield the scores of each class, times 100."""
+    pairs = [[line["expected"], line["label"]] for line in lines]
+    several = isinstance(pairs[0][0], list)
+    sets = [cell if several else [cell] for pair in pairs for cell in pair]
+    classes = sorted(
+        {str(label) for labels in sets for label in labels},
+        key=lambda word: (number_in(word) is None, number_in(word) or 0.0, word),
+    )
+    binary_NC = MultiLabelBinarizer(classes=classes).fit_transform(sets)
+    scores = precision_recall_fscore_support(binary_NC[::2], binary_NC[1::2], zero_division=0)
+    matrix = None if several else confusion_matrix(*zip(*pairs, strict=True), labels=classes)
+    for n, name in enumerate(classes):
+        shares = {one: f"{100 * found[n]:.1f}" for one, found in zip(SCORES, scores, strict=False)}
+        counts = {} if matrix is None else dict(zip(classes, matrix[n].tolist(), strict=True))
+        yield {"class": name, **shares, "examples": str(scores[3][n])} | {
+            f"{PREDICTED}{other}": str(count) for other, count in counts.items()
+        }
+    means = {one: f"{100 * found.mean():.1f}" for one, found in zip(SCORES, scores, strict=False)}
+    totals = [] if matrix is None else zip(classes, matrix.sum(0).tolist(), strict=True)
+    yield {"class": "macro average", **means, "examples": str(scores[3].sum())} | {
+        f"{PREDICTED}{other}": str(count) for other, count in totals
+    }
