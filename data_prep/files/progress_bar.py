@@ -59,7 +59,9 @@ class ProgressLines:
 
 
 @contextmanager
-def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool = True) -> Iterator[Any]:
+def progress_bar(
+    stage: str, total: int | None, unit: str, *, shown: bool = True, done: int = 0
+) -> Iterator[Any]:
     """Show the progress of a stage; `update` adds to `n`, the number of units that are done.
 
     Args:
@@ -67,12 +69,14 @@ def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool = True
         total: Number of units, None if unknown.
         unit: "B" for bytes, or a noun in the singular.
         shown: Whether to show anything.
+        done: Units before the clock starts.
     """
     suffix = unit if unit == "B" else f" {unit}s"
     if not shown or sys.stderr.isatty():
         with tqdm(
             desc=stage,
             total=total,
+            initial=done,
             unit=suffix,
             unit_scale=True,
             disable=not shown,
@@ -83,10 +87,17 @@ def progress_bar(stage: str, total: int | None, unit: str, *, shown: bool = True
 
     def describe() -> str:
         return tqdm.format_meter(
-            lines.n, total or 0, lines.seconds, ncols=0, prefix=stage, unit=suffix, unit_scale=True
+            lines.n,
+            total or 0,
+            lines.seconds,
+            ncols=0,
+            prefix=stage,
+            unit=suffix,
+            unit_scale=True,
+            initial=done,
         )
 
-    lines = ProgressLines(describe)
+    lines = ProgressLines(describe, done)
     try:
         yield lines
     finally:

@@ -39,7 +39,7 @@ def class_tables(table: ScoreTable, results: SweepResults) -> list[ClassTable]:
                 step = "" if row.step is None else f" step {row.step:,}"
                 where, name = (table.label(row) + step, column.title), f"{row.model}{step}"
                 at = f"learning rate {trial.result.learning_rate:g}, seed {trial.result.seed}"
-                remark = f"{name} on {column.title} at {at}; scores x 100, and how many are predicted as what."
+                remark = f"{name} on {column.title} at {at}: scores x 100; as X: predicted as X."
                 title = f"{column.title} by class: {where[0]}"
                 found.append(ClassTable(*where, Table(title, list(_rows(lines)), remark)))
     return found

@@ -5,6 +5,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,10 +31,10 @@ from finetune.results.sweep_results import (
     read_sweep_record,
 )
 from finetune.sweep.references import TaskRef
-from finetune.sweep.trial import Context, MeasuredStep, Message, Trial, TrialRunner, result_of
+from finetune.sweep.trial import Context, Message, Trial, TrialRunner, result_of
 from finetune.tasks.task import TaskData
 from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
-from pretrain.reports.words import amount, counted
+from pretrain.reports.words import counted
 from pretrain.train.sweeps.pool import Worker, numbered, run_units
 
 
@@ -82,6 +83,13 @@ class TrialSweep:
     def rows(self, task: str) -> int:
         """Return the number of rows that a trial trains on, in all epochs."""
         return self.rows_per_epoch(task) * self.protocol.epochs_on(task)
+
+    def rows_read(self, task: str) -> int:
+        """Return the number of rows that a trial trains on and scores."""
+        data = self.data[task]
+        of_tests = sum(map(len, data.test.values())) if self.predicts_test else 0
+        scored = sum(map(len, data.development.values())) * self.protocol.epochs_on(task)
+        return self.rows(task) + scored + of_tests
 
     def rows_per_epoch(self, task: str) -> int:
         """Return the number of training rows of a task."""
@@ -204,9 +212,9 @@ class TrialsRunning:
     ) -> None:
         """Prepare; `on_end` is called with each trial that has a result."""
         self._sweep, self._trials, self._on_end = sweep, trials, on_end
-        self._left = {trial: sweep.rows(trial.task.name) for trial in trials}  # to train on
+        self._left = {trial: sweep.rows_read(trial.task.name) for trial in trials}
+        self._total, self._bar, self._opened = sum(self._left.values()), None, ExitStack()
         self._say, self._remarks = numbered([trial.describe() for trial in trials]), set[str]()
-        self._seconds: dict[str, float] = {}  # of a step, by task
         self._has_failed = False
 
     def run(self, at_once: int | None) -> bool:
@@ -225,14 +233,8 @@ class TrialsRunning:
             sweep.folder, sweep.protocol, sweep.predicts_test, sweep.keep != "none", threads
         )
         workers = [Worker(partial(TrialRunner, context, each), self._receive) for each in devices]
-        first = {trial.task.name: MeasuredStep(trial) for trial in reversed(trials)}
         try:
-            run_units([*first.values()], workers, lambda u, worker: worker.job(u), lambda *_: None)
-            if len(self._seconds) == len(first):  # else the trials say why a step failed
-                steps = (self._seconds[t.task.name] * sweep.steps(t.task.name) for t in trials)
-                whole = amount(sum(steps) / min(len(workers), len(trials)), "training_seconds")
-                print(f"training takes about {whole}, scoring apart", flush=True)
-            with progress_bar("fine-tuning", sum(self._left.values()), "example") as self._bar:
+            with self._opened:
                 run_units(trials, workers, lambda trial, worker: worker.job(trial), self._ended)
         except SystemExit:
             print(
@@ -246,15 +248,18 @@ class TrialsRunning:
                 worker.end()
         return self._has_failed
 
-    def _receive(self, unit: Trial | MeasuredStep, message: Message) -> None:
-        if isinstance(unit, MeasuredStep):
-            assert isinstance(message, float)
-            self._seconds[unit.trial.task.name] = message
-            return
-        trial = unit
+    def _read(self, rows: int) -> None:
+        """Show that rows were read; the clock starts with the first, the set-up before it apart."""
+        if self._bar is None:
+            bar = progress_bar("fine-tuning", self._total, "example", done=rows)
+            self._bar = self._opened.enter_context(bar)
+        else:
+            self._bar.update(rows)
+
+    def _receive(self, trial: Trial, message: Message) -> None:
         if isinstance(message, int):
             self._left[trial] -= message
-            self._bar.update(message)
+            self._read(message)
             return
         line = on_one_line(f"{trial.task.name}: {message}")
         if line not in self._remarks:  # each trial of the task sends it
@@ -276,7 +281,7 @@ class TrialsRunning:
             folder.mkdir(parents=True, exist_ok=True)  # it may have died before making it
             save_result(folder, result)
         self._has_failed |= result.status == "failed"
-        self._bar.update(self._left.pop(trial))  # also of what a trial that diverged has left
+        self._read(self._left.pop(trial))  # also of what a trial that diverged has left
         splits = list(result.scores.values())  # of several the mean, in percent
         ending = [
             f"{name} {100 * statistics.fmean(split[name] for split in splits):.1f}"

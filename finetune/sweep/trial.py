@@ -9,9 +9,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy
 import torch
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
@@ -63,15 +62,8 @@ class Trial:
         return f"{task} {model} lr {self.learning_rate:g} seed {self.seed}"
 
 
-class MeasuredStep(NamedTuple):
-    """Another unit: a step of a trial is timed, and its seconds are sent."""
-
-    trial: Trial
-
-
-# How many examples a running trial has trained on in a step, a remark on its task, or the seconds
-# of a step.
-Message = int | str | float
+# How many examples a running trial has trained on or scored, or a remark on its task.
+Message = int | str
 Send = Callable[[Message], None]
 
 
@@ -102,18 +94,11 @@ class TrialRunner:
             keep_freed_memory()
         self._loaded: tuple[ModelRef, TaskRef, Pretrained, EncodedTask] | None = None
 
-    def __call__(self, unit: Trial | MeasuredStep, send: Send) -> None:
-        """Run a trial, or time a step of it; the process of one that failed ends.
+    def __call__(self, trial: Trial, send: Send) -> None:
+        """Run a trial; the process of one that failed ends.
 
         After a CUDA error every later trial of the process would fail.
         """
-        if isinstance(unit, MeasuredStep):
-            try:
-                send(self.seconds_per_step(unit.trial))
-            except Exception:  # its trials will meet it, in another process, and report it
-                sys.exit(1)
-            return
-        trial = unit
         try:
             result = self.run(trial, send)
         except OSError as error:  # its result cannot be written, as on a full disk
@@ -171,33 +156,6 @@ class TrialRunner:
             self._loaded = trial.model, trial.task, pretrained, rows
         return self._loaded[2:]
 
-    def seconds_per_step(self, trial: Trial) -> float:
-        """Return how long the second of two steps of a trial takes, on its first examples."""
-        _, data = self.load(trial)
-        first = numpy.arange(len(data.train.rows))[: self._context.protocol.batch]
-        batch, labels = data.train.rows.batch(first), data.train.labels[: len(first)]
-        fine_tuning, seconds = self._fine_tuning(trial), 0.0
-        for _ in range(2):
-            started = time.perf_counter()
-            # Waits for the device.
-            fine_tuning.train_step(batch, labels, epoch=0, place=0).item()
-            seconds = time.perf_counter() - started
-        return seconds
-
-    def _fine_tuning(self, trial: Trial) -> FineTuning:
-        pretrained, data = self.load(trial)
-        protocol, seed, device = self._context.protocol, trial.seed, self._device
-        model = build_task_model(
-            pretrained,
-            protocol,
-            num_outputs=data.target.num_outputs,
-            seed=seed,
-            takes_weights=trial.model.pretrained,
-            attention=attention_on(device),
-        )
-        rate = trial.learning_rate
-        return FineTuning(model, data, protocol, learning_rate=rate, seed=seed, device=device)
-
     def _fine_tune(
         self, trial: Trial, send: Send, predicts_test: bool, keeps_model: bool
     ) -> TrialResult:
@@ -208,7 +166,19 @@ class TrialRunner:
         if train.num_full:
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
             send(f"{of_all} have {train.longest} tokens or more, and are cut to that")
-        fine_tuning, curves = self._fine_tuning(trial), TrialCurves(folder, send)
+        seed, rate, device = trial.seed, trial.learning_rate, self._device
+        model = build_task_model(
+            pretrained,
+            protocol,
+            num_outputs=data.target.num_outputs,
+            seed=seed,
+            takes_weights=trial.model.pretrained,
+            attention=attention_on(device),
+        )
+        fine_tuning = FineTuning(
+            model, data, protocol, learning_rate=rate, seed=seed, device=device
+        )
+        curves = TrialCurves(folder, send)
         try:
             outcome = fine_tuning.run(curves, predicts_test=predicts_test)
         finally:
@@ -278,8 +248,8 @@ class TrialCurves:
     def __init__(self, folder: Path, send: Send) -> None:
         self._writer, self._send = SummaryWriter(str(folder)), send
 
-    def trained(self, rows: int) -> None:
-        """Send how many rows were trained on."""
+    def read(self, rows: int) -> None:
+        """Send how many rows were trained on or scored."""
         self._send(rows)
 
     def losses(self, step: int, losses: Sequence[float], learning_rate: float) -> None:

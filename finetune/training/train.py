@@ -55,8 +55,8 @@ class Diverged(ArithmeticError):
 class Observer(typing.Protocol):
     """Receives the progress of a trial."""
 
-    def trained(self, rows: int) -> None:
-        """Count the rows of an optimizer step."""
+    def read(self, rows: int) -> None:
+        """Count the rows of an optimizer step, or of a split that was scored."""
 
     def losses(self, step: int, losses: Sequence[float], learning_rate: float) -> None:
         """Receive the losses up to `step`, and its learning rate."""
@@ -134,7 +134,7 @@ class FineTuning:
         target, development = self.data.target, self.data.development
         for epoch in range(self.epochs):
             self._train_epoch(epoch, observer)
-            logits = {name: self.logits(split) for name, split in development.items()}
+            logits = {name: self.logits(split, observer) for name, split in development.items()}
             scores = {
                 name: scores_of(self.data.task, target.outputs(found), development[name].labels)
                 for name, found in logits.items()
@@ -142,7 +142,7 @@ class FineTuning:
             observer.scored(epoch + 1, scores)
         constant = all(is_constant(target, found) for found in logits.values())
         if predicts_test:
-            logits |= {name: self.logits(split) for name, split in self.data.test.items()}
+            logits |= {name: self.logits(each, observer) for name, each in self.data.test.items()}
         predictions = {name: target.predictions(found) for name, found in logits.items()}
         return Outcome(scores, constant, predictions)
 
@@ -170,13 +170,17 @@ class FineTuning:
         step = epoch * self.steps_per_epoch + place
         return learning_rate_at(step, self._rates, self.epochs * self.steps_per_epoch)
 
-    def logits(self, split: EncodedSplit) -> NDArray[numpy.float32]:
+    def logits(
+        self, split: EncodedSplit, observer: Observer | None = None
+    ) -> NDArray[numpy.float32]:
         """Return the logits of every row in its order, N x C.
 
         Raises:
             Diverged: one is not finite.
         """
         found = logits_of_rows(self.model, split.rows, uses_bf16=self._uses_bf16)
+        if observer is not None:
+            observer.read(len(split.rows))
         if not numpy.isfinite(found).all():
             raise Diverged("the model's outputs are not finite; try a smaller learning rate")
         return found
@@ -190,7 +194,7 @@ class FineTuning:
             labels = [train.labels[number] for number in numbers]
             batch = train.rows.batch(numbers)
             losses.append(self.train_step(batch, labels, epoch=epoch, place=place))
-            observer.trained(len(numbers))
+            observer.read(len(numbers))
             if len(losses) == FETCH_STEPS or place == len(order) - 1:
                 self._report_losses(losses, epoch, place, observer)
                 losses = []

@@ -73,7 +73,7 @@ class Notes:
     def __init__(self):
         self.rows, self.all_losses, self.rates, self.scores = 0, [], [], []
 
-    def trained(self, rows):
+    def read(self, rows):
         self.rows += rows
 
     def losses(self, step, losses, learning_rate):

@@ -42,6 +42,14 @@ def test_a_log_file_gets_a_line_every_half_minute_and_one_at_the_end(clock, caps
     ]
 
 
+def test_what_is_done_before_the_clock_starts_does_not_count_in_the_time_left(clock, capsys):
+    clock[0] = 500
+    with progress_bar("rows", 100, "row", done=40) as bar:
+        clock[0] = 530
+        bar.update(15)
+    assert lines(capsys) == ["rows:  55% 55.0/100 [00:30<01:30, 2.00s/ rows]"]
+
+
 def test_a_log_file_that_cannot_be_written_does_not_stop_the_work(monkeypatch):
     class Full(io.StringIO):
         def write(self, _):

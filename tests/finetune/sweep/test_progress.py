@@ -5,7 +5,7 @@ import signal
 from finetune.results.result import read_result, save_result
 from finetune.sweep import sweep as sweep_module
 from finetune.sweep.sweep import TrialsRunning, TrialSweep
-from finetune.sweep.trial import MeasuredStep, Trial, result_of
+from finetune.sweep.trial import Trial, result_of
 from tests.finetune.fine_tuning_case import protocol
 from tests.finetune.sweep.test_sweep import NEW, data, task
 
@@ -13,7 +13,7 @@ SCORES = {"dev_matched": {"accuracy": 0.5}, "dev_mismatched": {"accuracy": 0.6}}
 
 
 class Worker:
-    """Says and writes what a worker would: a step takes a second, the second seed diverges."""
+    """Says and writes what a worker would: the second seed diverges."""
 
     def __init__(self, prepare, receive):
         self.receive, self.folder = receive, prepare.args[0].folder
@@ -23,9 +23,6 @@ class Worker:
         return self
 
     def start(self):
-        if isinstance(self.unit, MeasuredStep):
-            self.receive(self.unit, 1.0)
-            return
         self.receive(self.unit, 8)
         self.receive(self.unit, "3 rows are cut")
         ended = [("finished", "", SCORES), ("diverged", "the loss is nan", None)]
@@ -41,31 +38,29 @@ class Worker:
         pass
 
 
-def test_the_length_is_said_first_then_each_end_and_a_remark_once(tmp_path, monkeypatch, capsys):
+def test_each_end_is_said_and_a_remark_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sweep_module, "Worker", Worker)
     trials = [Trial(NEW, task("RTE"), 1e-4, seed) for seed in (0, 1)]
     sweep = TrialSweep(tmp_path, protocol(), trials, {"RTE": data("RTE")}, False)
     assert not TrialsRunning(sweep, trials, lambda trial: None).run(1)
     output, errors = capsys.readouterr()
-    # 40 examples in batches of 8, twice, with two seeds.
+    # 40 examples to train on and 9 to score, twice, with two seeds.
     assert output.splitlines() == [
-        "training takes about 20.0 s, scoring apart",
         "RTE: 3 rows are cut",
         "[1/2] RTE small step 20 lr 0.0001 seed 0: accuracy 55.0, 0 s",
         "[2/2] RTE small step 20 lr 0.0001 seed 1: diverged, the loss is nan, 0 s",
     ]
-    assert "fine-tuning: 100%" in errors and "160/160" in errors
+    assert "fine-tuning: 100%" in errors and "196/196" in errors
 
 
 class KilledWorker(Worker):
     """Ends in a trial as where the system ends it for lack of memory."""
 
     def start(self):
-        if isinstance(self.unit, MeasuredStep):
-            super().start()
+        pass
 
     def status(self):
-        return 0 if isinstance(self.unit, MeasuredStep) else 128 + signal.SIGKILL
+        return 128 + signal.SIGKILL
 
 
 def test_a_trial_whose_worker_is_killed_has_failed_and_its_result_says_why(tmp_path, monkeypatch):
