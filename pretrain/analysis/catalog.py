@@ -5,8 +5,6 @@ Imports no torch: the help of the command lists the names.
 
 from typing import NamedTuple
 
-ROWS, WEIGHTS = "rows", "weights"
-
 
 class Analysis(NamedTuple):
     """One way to look into runs."""
@@ -14,13 +12,13 @@ class Analysis(NamedTuple):
     module: str  # with findings(subjects); imported when it is used
     summary: str  # what it measures, in a line
     over_training: bool = False  # looks at all checkpoints, not at the newest one only
-    reads: str = ROWS  # or WEIGHTS only
+    reads_rows: bool = True  # not weights alone
 
 
 _POSITIONS = "learned positional correlations and the pattern of each head"
 _LAYERS = "how much each block changes its input, and the mean of the change"
 ANALYSES = {
-    "positions": Analysis("pretrain.analysis.positions", _POSITIONS, reads=WEIGHTS),
+    "positions": Analysis("pretrain.analysis.positions", _POSITIONS, reads_rows=False),
     "gradients": Analysis(
         "pretrain.analysis.gradients", "gradients of the weights and the states of each block", True
     ),

@@ -127,14 +127,6 @@ class Checkpoint:
             if sha256 != part.sha256:
                 raise _damaged(self.folder, f"{name} has another sha256 than when it was written")
 
-    def weights(self) -> dict[str, Tensor]:
-        """Return all weights, fp32 and whole, by name.
-
-        Raises:
-            CheckpointError: a file is damaged.
-        """
-        return {name: self.whole(name) for name in self.content.shapes}
-
     def whole(self, name: str) -> Tensor:
         """Return the weights of one parameter in their shape."""
         shape = self.content.shapes[name]
@@ -229,7 +221,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
     """
     checkpoint = Checkpoint(folder)
     checkpoint.verify()
-    return checkpoint.weights()
+    return {name: checkpoint.whole(name) for name in checkpoint.content.shapes}
 
 
 def remove(folder: Path) -> None:

@@ -12,7 +12,7 @@ import importlib
 from pathlib import Path
 
 from data_prep.commands.options import at_least_1
-from pretrain.analysis.catalog import ANALYSES, WEIGHTS, Analysis
+from pretrain.analysis.catalog import ANALYSES, Analysis
 from pretrain.config.errors import ConfigError, lookup
 
 ROWS = 128
@@ -67,7 +67,7 @@ def _chosen(arguments: argparse.Namespace) -> Analysis:
     """Return the analysis that is named; refuse options that it does not read."""
     found = lookup(ANALYSES, arguments.name, setting="NAME")
     for option, value in (("--rows", arguments.rows), ("--shards", arguments.shards)):
-        if value is not None and found.reads == WEIGHTS:
+        if value is not None and not found.reads_rows:
             raise ConfigError(
                 f"{option}={value} has no effect: {arguments.name} looks at weights only; remove it"
             )

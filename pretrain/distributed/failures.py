@@ -11,7 +11,6 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import NoReturn
 
 import torch
 
@@ -26,8 +25,6 @@ LOST_RANK = re.compile(
     r"Connection (?:closed|reset) by peer|Broken pipe|Connection refused|Socket closed"
     r"|remote process exited|ncclRemoteError|Timed out waiting \d+ms"
 )
-# Printed as one line, without a traceback.
-USER_ERRORS = (ConfigError, ShardError, AnomalyError)
 LONGEST_COMPLAINT = 200  # of torch, which appends advice on its allocator
 
 
@@ -53,7 +50,18 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
                 "true (a resume needs --elastic for these)"
             )
         if ranks.world_size > 1:
-            _end(ranks, known, lost)
+            text = f"rank {ranks.rank} failed:\n{traceback.format_exc()}"
+            if lost is not None:
+                text = f"rank {ranks.rank}: {lost}\n"
+            elif isinstance(known, (ConfigError, ShardError, AnomalyError)):
+                text = f"error: {on_one_line(known)}\n"
+            try:
+                silence_unread_output()
+                sys.stdout.flush()
+                sys.stderr.write(f"\n{text}")  # below a progress bar, if there is one
+                sys.stderr.flush()
+            finally:
+                os._exit(1)
         if known is not error:
             raise known from error
         raise
@@ -65,18 +73,3 @@ def lost_process(error: Exception) -> str | None:
     if found is None:
         return None
     return f"lost another rank ({found[0]}); what it printed before it ended says why"
-
-
-def _end(ranks: Ranks, error: Exception, lost: str | None) -> NoReturn:
-    text = f"rank {ranks.rank} failed:\n{traceback.format_exc()}"
-    if lost is not None:
-        text = f"rank {ranks.rank}: {lost}\n"
-    elif isinstance(error, USER_ERRORS):
-        text = f"error: {on_one_line(error)}\n"
-    try:
-        silence_unread_output()
-        sys.stdout.flush()
-        sys.stderr.write(f"\n{text}")  # below a progress bar, if there is one
-        sys.stderr.flush()
-    finally:
-        os._exit(1)

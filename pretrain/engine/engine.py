@@ -138,7 +138,7 @@ class Engine:
         on_device = ((self.on_device(batch), scales) for batch, scales in micro_batches)
         for batch, scales in _waiting_for(on_device):
             with record_function("phase/forward"):
-                loss = self._engine(*batch, self.branch_scales(scales))
+                loss = self._engine(*batch, scales if self._drops_layers else None)
             with record_function("phase/backward"):
                 self._engine.backward(loss)
             losses.append(loss.detach())
@@ -163,10 +163,6 @@ class Engine:
             loss_scale=self.loss_scale(),
             parts=parts,
         )
-
-    def branch_scales(self, scales: Sequence[BranchScale]) -> Sequence[BranchScale] | None:
-        """Return the scales that the model takes: None without layer drop."""
-        return scales if self._drops_layers else None
 
     def loss_scale(self) -> float:
         """Return the factor of the losses; 1 where gradients cannot underflow."""

@@ -231,10 +231,10 @@ def _with_kernels(execution: ExecutionPlan, settings: RunSettings, ranks: Ranks)
             f"our kernels for CPUs cannot be built: {problem}; set engine.cpu_kernels=off"
         )
     problem = f"no kernel of ours: {problem}"
-    without = dataclasses.replace(execution, fuses_loss=False)
-    if execution.attention != "fused":
-        return dataclasses.replace(without, kernel_problem=problem)
-    return dataclasses.replace(without, attention="eager", reason=problem)
+    instead: dict[str, Any] = {"kernel_problem": problem}
+    if execution.attention == "fused":
+        instead = {"attention": "eager", "reason": problem}
+    return dataclasses.replace(execution, fuses_loss=False, **instead)
 
 
 def _compilable(

@@ -8,7 +8,7 @@ full, so padding is no part of it.
 """
 
 import copy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,23 +27,7 @@ BOUNDS = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 3e-2}
 SEQUENCES, SEED = 2, 0
 
 
-def disagreement_with_eager(backend: str, model: ModelSettings, **conditions: Any) -> str | None:
-    """Return how output or gradients of a backend differ from the reference, or None.
-
-    Arguments as in `errors_of`.
-    """
-    try:
-        found = errors_of(backend, model, **conditions)
-    except Exception as error:  # of a compiler, a driver or a kernel
-        cause = getattr(error, "inner_exception", error)  # in what torch.compile wraps around it
-        return f"{type(cause).__name__}: {first_line(cause)[:200]}"
-    for name, distance in found.items():
-        if not distance <= BOUNDS[conditions["dtype"]]:  # NaN is not
-            return f"its {name} differs from the reference by {distance:.1e}"
-    return None
-
-
-def errors_of(
+def disagreement_with_eager(
     backend: str,
     model: ModelSettings,
     *,
@@ -52,10 +36,10 @@ def errors_of(
     dtype: torch.dtype,
     autocasts: bool = False,
     compiles: bool = False,
-) -> dict[str, float]:
-    """Return the relative errors of output and gradients of a backend against "eager".
+) -> str | None:
+    """Return how output or gradients of a backend differ from "eager", or None.
 
-    That of a tensor as a whole is the norm of the difference over that of the expected one.
+    The error of a tensor as a whole is the norm of the difference over that of the expected one.
 
     Args:
         backend: its name.
@@ -65,31 +49,34 @@ def errors_of(
         dtype: of queries, keys and values.
         autocasts: run under autocast; else the weights of the positions have this dtype too.
         compiles: compile the attention, as blocks are.
-
-    Raises:
-        ValueError: numbers with dropout are not finite.
     """
     # The run's own weights come from these generators.
     gpus = [torch.cuda.current_device()] if device == "cuda" else []
-    with torch.random.fork_rng(devices=gpus):
-        torch.manual_seed(SEED)
-        encoding = build_position_encoding(model).to(device, torch.float32 if autocasts else dtype)
-        shape = (SEQUENCES, length, 3, model.num_heads, model.head_width)
-        projected = torch.randn(shape).to(device, dtype)
-        upstream_BSNH = torch.randn(SEQUENCES, length, model.num_heads, model.head_width).to(device)
-        case = _Case(ATTENTION_BACKENDS[backend], encoding, backend, compiles)
-        with torch.autocast(device, dtype=dtype, enabled=autocasts):
-            found = _results(case, projected, upstream_BSNH, 0.0)
-            if model.attention_dropout:
-                dropped = _results(case, projected, upstream_BSNH, model.attention_dropout)
-                if not all(tensor.isfinite().all() for tensor in dropped.values()):
-                    raise ValueError("with dropout its numbers are not finite")
-        exact = _Case(eager, copy.deepcopy(encoding).float())
-        expected = _results(exact, projected.float(), upstream_BSNH, 0.0)
-    return {
-        name: float((found[name].to(tensor.dtype) - tensor).norm() / tensor.norm().clamp(min=1e-3))
-        for name, tensor in expected.items()
-    }
+    try:
+        with torch.random.fork_rng(devices=gpus):
+            torch.manual_seed(SEED)
+            encoding = build_position_encoding(model)
+            encoding = encoding.to(device, torch.float32 if autocasts else dtype)
+            shape = (SEQUENCES, length, 3, model.num_heads, model.head_width)
+            projected = torch.randn(shape).to(device, dtype)
+            upstream_BSNH = torch.randn(SEQUENCES, length, *shape[3:]).to(device)
+            case = _Case(ATTENTION_BACKENDS[backend], encoding, backend, compiles)
+            with torch.autocast(device, dtype=dtype, enabled=autocasts):
+                found = _results(case, projected, upstream_BSNH, 0.0)
+                if model.attention_dropout:
+                    dropped = _results(case, projected, upstream_BSNH, model.attention_dropout)
+                    if not all(tensor.isfinite().all() for tensor in dropped.values()):
+                        return "with dropout its numbers are not finite"
+            exact = _Case(eager, copy.deepcopy(encoding).float())
+            expected = _results(exact, projected.float(), upstream_BSNH, 0.0)
+    except Exception as error:  # of a compiler, a driver or a kernel
+        cause = getattr(error, "inner_exception", error)  # in what torch.compile wraps around it
+        return f"{type(cause).__name__}: {first_line(cause)[:200]}"
+    for name, tensor in expected.items():
+        distance = (found[name].to(tensor.dtype) - tensor).norm() / tensor.norm().clamp(min=1e-3)
+        if not distance <= BOUNDS[dtype]:  # NaN is not
+            return f"its {name} differs from the reference by {float(distance):.1e}"
+    return None
 
 
 class _Case(NamedTuple):

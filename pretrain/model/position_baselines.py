@@ -12,20 +12,6 @@ from pretrain.model.position_tables import BUCKETS, RelativeBias
 
 ALIBI_SPAN = 8  # of the exponents of the slopes: 2^-8 is the least, Press et al. Sec. 3
 
-HAVIV = (
-    'Haviv et al., "Transformer Language Models without Positional Encodings Still Learn '
-    'Positional Information", Findings of EMNLP 2022'
-)
-RAFFEL = (
-    'Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text '
-    'Transformer", JMLR 2020'
-)
-PRESS = (
-    'Press, Smith, Lewis, "Train Short, Test Long: Attention with Linear Biases Enables Input '
-    'Length Extrapolation", ICLR 2022'
-)
-ROFORMER = 'Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021'
-
 
 class NoPositions(PositionEncoding):
     """NoPE: no positions at all, alpha_ij = (x_i W^Q)(x_j W^K)^T / sqrt(d) (Haviv et al. 2022).
@@ -35,7 +21,10 @@ class NoPositions(PositionEncoding):
     """
 
     description = "no positions"
-    source = HAVIV
+    source = (
+        'Haviv et al., "Transformer Language Models without Positional Encodings Still Learn '
+        'Positional Information", Findings of EMNLP 2022'
+    )
 
 
 class RelativeOnly(PositionEncoding):
@@ -46,7 +35,10 @@ class RelativeOnly(PositionEncoding):
     """
 
     description = "relative positions alone (T5)"
-    source = RAFFEL
+    source = (
+        'Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text '
+        'Transformer", JMLR 2020'
+    )
     own_settings = BUCKETS
     has_attention_bias = True
 
@@ -68,7 +60,10 @@ class LinearBiases(PositionEncoding):
     """
 
     description = "linear biases of the distance (ALiBi)"
-    source = PRESS
+    source = (
+        'Press, Smith, Lewis, "Train Short, Test Long: Attention with Linear Biases Enables Input '
+        'Length Extrapolation", ICLR 2022'
+    )
     has_attention_bias = True
 
     def attention_bias(self, sequence_length: int) -> Tensor:
@@ -101,7 +96,7 @@ class Rotary(PositionEncoding):
     """
 
     description = "rotary positions (RoPE)"
-    source = ROFORMER
+    source = 'Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021'
     own_settings = ("rotary_base",)
 
     def __init__(self, settings: PositionSettings) -> None:

@@ -64,7 +64,7 @@ def eager(inputs: AttentionInputs) -> Tensor:
 
 
 def sdpa(inputs: AttentionInputs) -> Tensor:
-    """Attend by torch's function."""
+    """Attend by torch's function; CUDA excludes some of its kernels."""
     q_BNSH, k_BNSH, v_BNSH = queries_keys_values(inputs)
     _, terms, scale, dropout, lengths_B = inputs
     mask_BNSS = _bias(q_BNSH, terms, scale)
@@ -76,29 +76,6 @@ def sdpa(inputs: AttentionInputs) -> Tensor:
             mask_BNSS = is_word_B11S
         else:
             mask_BNSS = mask_BNSS.masked_fill(~is_word_B11S, -torch.inf)
-    return torch_attention(q_BNSH, k_BNSH, v_BNSH, mask_BNSS, scale=scale, dropout=dropout)
-
-
-def torch_attention(
-    q_BNSH: Tensor,
-    k_BNSH: Tensor,
-    v_BNSH: Tensor,
-    mask_BNSS: Tensor | None,
-    *,
-    scale: float,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Return softmax(scale q k^T + mask) v, shape BNSH; CUDA excludes some kernels.
-
-    Args:
-        q_BNSH: queries, not scaled.
-        k_BNSH: keys.
-        v_BNSH: values.
-        mask_BNSS: added to the scaled scores, or boolean and False where a key is hidden; any of
-            its first three dimensions may be 1.
-        scale: of the scores.
-        dropout: of the attention weights.
-    """
     kernels: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if q_BNSH.is_cuda:
         # Not cuDNN: on an H200 (torch 2.11, cuDNN 9.19) its gradients were wrong where that of the

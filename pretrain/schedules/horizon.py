@@ -16,10 +16,8 @@ end. A run that is lengthened is planned as if it always had its new steps: the 
 the span grows.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 SECONDS_PER_HOUR = 3600
 
@@ -116,10 +114,6 @@ class Horizon:
         """Continue from a saved segment; a run of given steps needs none, and may be longer now."""
         if self.seconds is not None:
             self.segment = segment
-
-    def state(self) -> dict[str, Any]:
-        """Return the fields of the segment that `load` takes."""
-        return dataclasses.asdict(self.segment)
 
     def _start(self, finished: float) -> int:
         return max((step for step in self.restarts if step <= finished), default=0)

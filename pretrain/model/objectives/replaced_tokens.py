@@ -136,14 +136,15 @@ class ReplacedTokenDetection(Objective):
         words_M = sampled_words(head, hidden_MD, table_VD, uniform_M)
         filled_BS, replaced_BS = filled_in(ids_BS, positions_M, labels_M, words_M)
         logits_BS = self.head(self.encoder(filled_BS, branch_scales))
-        counted_B1 = rows_with_predictions(ids_BS, positions_M, labels_M).unsqueeze(1)
+        rows_M, is_label_M = positions_M // ids_BS.shape[1], labels_M.ne(IGNORED).long()
+        counted_B1 = torch.zeros_like(ids_BS[:, 0]).index_add(0, rows_M, is_label_M)[:, None] > 0
         found_loss = F.binary_cross_entropy_with_logits(
             logits_BS,
             replaced_BS.to(logits_BS.dtype),
             counted_B1.to(logits_BS.dtype),
             reduction="sum",
         )
-        num_predictions = labels_M.ne(IGNORED).sum()
+        num_predictions = is_label_M.sum()
         num_tokens = counted_B1.sum() * ids_BS.shape[1]
         self.parts = {
             "generator_loss": Part(masked_loss.detach(), num_predictions, GENERATOR_WEIGHT),
@@ -236,14 +237,6 @@ def filled_in(
         0, positions_M, is_drawn_M & (words_M != labels_M)
     )
     return filled.view_as(ids_BS), replaced.view_as(ids_BS)
-
-
-def rows_with_predictions(ids_BS: Tensor, positions_M: Tensor, labels_M: Tensor) -> Tensor:
-    """Return for each row whether one of its labels is not IGNORED [B]."""
-    rows, length = ids_BS.shape
-    counts_B = torch.zeros(rows, dtype=torch.int64, device=ids_BS.device)
-    counts_B.index_add_(0, positions_M // length, labels_M.ne(IGNORED).long())
-    return counts_B > 0
 
 
 def detection_scores(found_BS: Tensor, replaced_BS: Tensor, counted_B1: Tensor) -> dict[str, Part]:

@@ -66,21 +66,6 @@ class MetricFile:
             os.truncate(self.file, size)
 
 
-def flat_numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without nesting: {"keep_rates/layer_01": ..., "parts/accuracy": ...}."""
-    numbers: dict[str, Any] = {}
-    for name, value in record.items():
-        if isinstance(value, list):
-            parts = {f"layer_{layer:02d}": part for layer, part in enumerate(value, 1)}
-        elif isinstance(value, dict):
-            parts = value
-        else:
-            numbers[name] = value
-            continue
-        numbers |= {f"{name}/{part}": number for part, number in parts.items()}
-    return numbers
-
-
 def warn_of_full(file: Path, error: OSError, then: str) -> None:
     """Report a file that cannot be written now, and what that means."""
     reason = error.strerror or error

@@ -89,7 +89,7 @@ class Progress:
         """Return what `load` reads."""
         return {
             **dataclasses.asdict(self.counters),
-            "horizon": self.schedule.horizon.state(),
+            "horizon": dataclasses.asdict(self.schedule.horizon.segment),
             "watch": dataclasses.asdict(self.watch),
         }
 

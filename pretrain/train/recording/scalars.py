@@ -4,25 +4,20 @@ from typing import Any
 
 from pretrain.config.settings import RunSettings
 from pretrain.schedules.layer_drop import keep_probabilities
-from pretrain.train.recording.metric_files import flat_numbers
 
-# The group of charts of each number; "train" for others, and their own for shares and layers.
+# The group of charts of a number; "train" for others.
 GROUPS = {
-    "tokens_per_second": "speed",
-    "processor_wait_share": "speed",
-    "samples_per_second": "speed",
-    "model_flops_utilisation": "speed",
-    "peak_memory_bytes": "speed",
-    "tokens": "totals",
-    "training_seconds": "totals",
-    "flops": "totals",
-    "expected_flops": "totals",
-    "full_depth_flops": "totals",
-    "skipped_steps": "totals",
-    "left_out_steps": "totals",
-    "theta": "keep_rates",
+    "speed": (
+        *("tokens_per_second", "samples_per_second", "model_flops_utilisation"),
+        *("processor_wait_share", "peak_memory_bytes"),
+    ),
+    "totals": (
+        *("tokens", "training_seconds", "flops", "expected_flops", "full_depth_flops"),
+        *("skipped_steps", "left_out_steps"),
+    ),
+    "keep_rates": ("theta",),
 }
-OF_LAYER_DROP = ("theta", "keep_rates", "expected_flops", "full_depth_flops")
+OF_LAYER_DROP = ("theta", "expected_flops", "full_depth_flops")
 
 
 def scalars_of_metrics(metrics: dict[str, Any], settings: RunSettings) -> dict[str, float]:
@@ -32,22 +27,21 @@ def scalars_of_metrics(metrics: dict[str, Any], settings: RunSettings) -> dict[s
     Without layer drop, these numbers cannot change, and are left out.
     """
     # The parts of the loss in training stand beside it.
-    shown = {name: value for name, value in metrics.items() if name not in ("step", "parts")}
-    shown |= metrics.get("parts", {})
+    shown = metrics | metrics.get("parts", {})
+    found: dict[str, float | None] = {}
+    rates = shown.pop("keep_rates", [])
     if settings.layer_drop.schedule == "none":
         shown = {name: value for name, value in shown.items() if name not in OF_LAYER_DROP}
-    numbers = flat_numbers(shown)
-    if "keep_rates" in shown:
-        expected = keep_probabilities(
-            metrics["theta"], settings.model.num_layers, settings.layer_drop
-        )
-        of_layers = flat_numbers({"keep_rates": expected})
-        numbers |= {f"{name}_expected": value for name, value in of_layers.items()}
-    return {
-        name if "/" in name else f"{GROUPS.get(name, 'train')}/{name}": float(value)
-        for name, value in numbers.items()
-        if value is not None
-    }
+    else:
+        expected = keep_probabilities(metrics["theta"], len(rates), settings.layer_drop)
+        for layer, numbers in enumerate(zip(rates, expected, strict=True), 1):
+            names = (f"keep_rates/layer_{layer:02d}{kind}" for kind in ("", "_expected"))
+            found |= zip(names, numbers, strict=True)
+    groups = {name: group for group, names in GROUPS.items() for name in names}
+    for name, value in shown.items():
+        if name not in ("step", "parts"):
+            found[f"{groups.get(name, 'train')}/{name}"] = value
+    return {name: float(value) for name, value in found.items() if value is not None}
 
 
 def scalars_of_evaluation(evaluation: dict[str, Any]) -> dict[str, float]:

@@ -83,7 +83,3 @@ class StepHistory:
             "overflows": float(overflows),
             "loss_scale": result.loss_scale,
         }
-
-    def forget(self) -> None:
-        """Forget all steps, for a rewind."""
-        self._unread.clear()

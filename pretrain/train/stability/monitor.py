@@ -67,7 +67,7 @@ class StabilityMonitor:
 
     def begin(self, state: WatchState) -> None:
         """Start with the state of the detector, which the caller saves with checkpoints."""
-        self.history.forget()
+        self.history = StepHistory(self.engine)  # forgets what a rewind leaves behind
         self.detector.state = state
 
     def check_step(self, sums: Mapping[str, float]) -> None:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from pretrain.checkpoint import format as checkpoint_format
 from pretrain.checkpoint import writer
 from pretrain.checkpoint.folders import checkpoint_folder, checkpoints_of
-from pretrain.checkpoint.format import Checkpoint, EngineCounters, Piece, Snapshot
+from pretrain.checkpoint.format import Checkpoint, EngineCounters, Piece, Snapshot, load_weights
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import Ranks
 
@@ -30,6 +30,15 @@ def snapshot(value=1.0):
     )
 
 
+def saver_of(run, **settings):
+    return writer.Saver(run, CheckpointSettings(**settings), ONE)
+
+
+def save(saver, step):
+    saver.save(step, snapshot(float(step)), {})
+    saver.wait()
+
+
 def steps(run):
     return [int(folder.name[5:]) for folder in checkpoints_of(run)]
 
@@ -42,7 +51,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
         return write_part(*arguments)
 
     monkeypatch.setattr(writer, "write_part", slowly)
-    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
+    saver = saver_of(tmp_path)
     saver.save(5, snapshot(), {"step": 5})
     assert steps(tmp_path) == [] and saver.newest is None  # and we are here
     may_write.set()
@@ -69,9 +78,8 @@ def test_a_checkpoint_exists_when_all_that_it_relies_on_is_on_the_disk(tmp_path,
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", renamed)
-    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
-    saver.save(5, snapshot(), {})
-    saver.wait()
+    saver = saver_of(tmp_path)
+    save(saver, 5)
     folder = checkpoint_folder(tmp_path, 5)
     before, after = done[: done.index(folder)], done[done.index(folder) + 1 :]
     partial = folder.with_suffix(".partial")
@@ -81,13 +89,13 @@ def test_a_checkpoint_exists_when_all_that_it_relies_on_is_on_the_disk(tmp_path,
 
 
 def test_a_save_waits_for_the_one_before(tmp_path):
-    saver = writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE)
+    saver = saver_of(tmp_path, keep_last=1)
     for step in (5, 10, 15):
         saver.save(step, snapshot(float(step)), {})
         assert saver.newest in (step - 5 or None, step)
     saver.wait()
     assert steps(tmp_path) == [15]
-    assert Checkpoint(checkpoint_folder(tmp_path, 15)).weights()["bias"].tolist() == [15.0] * 3
+    assert load_weights(checkpoint_folder(tmp_path, 15))["bias"].tolist() == [15.0] * 3
 
 
 def full_disk(*_):
@@ -96,13 +104,11 @@ def full_disk(*_):
 
 @pytest.mark.parametrize("place", ["write_part", "complete", "_make_empty"])
 def test_a_full_disk_leaves_the_older_checkpoint_and_one_line(place, tmp_path, monkeypatch, capsys):
-    saver = writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE)
-    saver.save(5, snapshot(), {})
-    saver.wait()
+    saver = saver_of(tmp_path, keep_last=1)
+    save(saver, 5)
     with monkeypatch.context() as patched:
         patched.setattr(writer, place, full_disk)
-        saver.save(10, snapshot(), {})
-        saver.wait()
+        save(saver, 10)
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line == (
         "warning: the checkpoint of step 10 could not be written to "
@@ -112,18 +118,16 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_one_line(place, tmp_path, m
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step_00000005"]
     assert saver.newest == 5
     Checkpoint(checkpoint_folder(tmp_path, 5)).verify()
-    saver.save(15, snapshot(), {})
-    saver.wait()
+    save(saver, 15)
     assert steps(tmp_path) == [15]
 
 
 def test_a_checkpoint_that_cannot_be_removed_ends_nothing(tmp_path, monkeypatch, capsys):
-    saver = writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE)
+    saver = saver_of(tmp_path, keep_last=1)
     saver.save(5, snapshot(), {})
     with monkeypatch.context() as patched:
         patched.setattr(writer, "remove", full_disk)
-        saver.save(10, snapshot(), {})
-        saver.wait()
+        save(saver, 10)
     assert steps(tmp_path) == [5, 10] and saver.newest == 10
     assert capsys.readouterr().err.strip() == (
         "warning: an old checkpoint cannot be removed (no space left on the disk)"
@@ -131,8 +135,7 @@ def test_a_checkpoint_that_cannot_be_removed_ends_nothing(tmp_path, monkeypatch,
     remains = checkpoint_folder(tmp_path, 5).with_suffix(".removed")
     remains.mkdir()
     (remains / "busy").touch()
-    saver.save(15, snapshot(), {})
-    saver.wait()
+    save(saver, 15)
     assert steps(tmp_path) == [15] and not remains.exists()
 
 
@@ -146,17 +149,17 @@ def test_what_safetensors_says_of_a_full_disk_is_the_error_of_the_system(tmp_pat
     assert refused.value.errno == errno.ENOSPC
 
 
-def test_a_launch_that_keeps_fewer_makes_room_before_it_saves(tmp_path):
-    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
+def test_a_launch_removes_what_one_before_left_partly_written_or_keeps_no_more(tmp_path):
+    saver = saver_of(tmp_path)
     for step in (5, 10):
-        saver.save(step, snapshot(), {})
-    saver.wait()
-    writer.Saver(tmp_path, CheckpointSettings(keep_last=1), ONE, newest=10)
-    assert steps(tmp_path) == [10]
+        save(saver, step)
+    checkpoint_folder(tmp_path, 15).with_suffix(".partial").mkdir()
+    saver_of(tmp_path, keep_last=1)
+    assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step_00000010"]
 
 
 def test_a_checkpoint_whose_lines_of_metrics_are_not_written_does_not_count(tmp_path, capsys):
-    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
+    saver = saver_of(tmp_path)
     saver.save(5, snapshot(), {}, lacks_lines=True)
     saver.wait()
     assert steps(tmp_path) == [] and saver.newest is None
@@ -165,14 +168,7 @@ def test_a_checkpoint_whose_lines_of_metrics_are_not_written_does_not_count(tmp_
 
 def test_a_defect_in_the_background_is_raised_where_it_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "write_part", lambda *_: 1 / 0)
-    saver = writer.Saver(tmp_path, CheckpointSettings(), ONE)
+    saver = saver_of(tmp_path)
     saver.save(5, snapshot(), {})
     with pytest.raises(ZeroDivisionError):
         saver.wait()
-
-
-def test_what_a_killed_launch_left_is_removed(tmp_path):
-    for suffix in (".partial", ".removed"):
-        checkpoint_folder(tmp_path, 5).with_suffix(suffix).mkdir(parents=True)
-    writer.Saver(tmp_path, CheckpointSettings(), ONE)
-    assert list((tmp_path / "checkpoints").iterdir()) == []

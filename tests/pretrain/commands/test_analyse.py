@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from pretrain.__main__ import main
-from pretrain.analysis.catalog import ANALYSES, WEIGHTS
+from pretrain.analysis.catalog import ANALYSES
 from pretrain.analysis.subjects import Scope, read_subjects
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.errors import ConfigError
@@ -47,7 +47,7 @@ WORDS = {
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_each_analysis_writes_pictures_and_tables(runs, tmp_path, name):
-    few_rows = ("--rows", "10") if ANALYSES[name].reads != WEIGHTS else ()
+    few_rows = ("--rows", "10") if ANALYSES[name].reads_rows else ()
     words = ["analyse", name, *(str(runs / run) for run in WORDS[name]), *few_rows]
     main([*words, "--to", str(tmp_path / "one")])
     pictures = sorted((tmp_path / "one").glob("*.png"))

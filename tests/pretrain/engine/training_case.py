@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from pretrain.checkpoint.folders import checkpoint_folder
-from pretrain.checkpoint.format import Checkpoint
+from pretrain.checkpoint.format import Checkpoint, load_weights
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.recipe import load_settings
@@ -128,7 +128,7 @@ def whole_and_resumed(settings, ranks, config, folder):
     saver.wait()
     for each in (engine, again):
         each._engine.destroy()  # its hooks, so that those of one process do not see each other
-    weights = Checkpoint(checkpoint_folder(folder, end)).weights()
+    weights = load_weights(checkpoint_folder(folder, end))
     return {
         "losses": losses + later,
         "norms": norms + later_norms,

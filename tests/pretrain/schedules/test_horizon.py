@@ -1,5 +1,6 @@
 """Runs against a made-up clock: the end, the position on the way, and what a checkpoint holds."""
 
+import dataclasses
 import json
 import math
 import random
@@ -101,9 +102,8 @@ def test_a_run_that_goes_on_from_its_state_ends_where_it_would_have(stop):
     whole = SimulatedRun(1, lambda step, now: 0.5).go_on()
     first = SimulatedRun(1, lambda step, now: 0.5).go_on(until=stop)
     first.horizon.renew(stop, first.seconds)  # as before a checkpoint
-    state = json.loads(json.dumps(first.horizon.state()))
     second = SimulatedRun(1, lambda step, now: 0.5)
-    second.horizon.load(ScheduleSegment(**state))
+    second.horizon.load(dataclasses.replace(first.horizon.segment))
     second.step, second.seconds = stop, first.seconds
     second.go_on()
     assert second.seconds == pytest.approx(HOUR, abs=1)
