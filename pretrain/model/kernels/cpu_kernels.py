@@ -5,21 +5,14 @@ memory; a kernel makes one pass. cpu/softmax.cpp is compiled by the user's C++ c
 start on a machine, and the library is kept where torch keeps extensions (TORCH_EXTENSIONS_DIR).
 There is no lock: a process that finds no library compiles its own and renames it into place.
 
-The operators in torch.ops.tupelo take fp32 and bf16; those whose names end with _ overwrite their
-first tensor. Biases, their gradients and losses are fp32.
-
-    softmax_(scores_BNSS, scale, bias_NSS, lengths_B)
-        Become softmax(scale scores + bias) over the first `lengths_B` keys (int32, at least 1).
-    softmax_backward_(gradients_BNSS, scale, weights_BNSS, has_bias)
-        Turn the gradient of the softmax `weights_BNSS` into that of the scores; return the
-        gradient of the bias, without elements if there is none.
-    cross_entropy_(logits_MV, bias_V, labels_M, ignored)
-        Become the gradient of the summed cross-entropy of logits + bias; return the losses (0
-        where the label is `ignored`) and the gradient of the bias.
+Functions whose names end with _ overwrite their first tensor, fp32 or bf16. Biases, their gradients
+and losses are fp32; all is contiguous. They raise `KernelError` without the library, and
+IndexError at a label or a length out of bounds.
 
 Shape letters as in positions.py.
 """
 
+import ctypes
 import hashlib
 import os
 import shutil
@@ -61,8 +54,8 @@ def obstacle_to_cpu_kernels() -> str | None:
 
 
 @cache
-def load_cpu_kernels() -> None:
-    """Make `torch.ops.tupelo` available to this process, compiling it if necessary.
+def load_cpu_kernels() -> ctypes.CDLL:
+    """Return the functions of the library, compiling it if necessary.
 
     Raises:
         KernelError: there is an obstacle, or the compiler or the loader fails.
@@ -74,9 +67,61 @@ def load_cpu_kernels() -> None:
         library = _library(compile_command)
         if not library.exists():
             _build(compile_command, library)
-        torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+        return ctypes.CDLL(str(library))
     except OSError as error:
         raise KernelError(str(error.__cause__ or error)) from error
+
+
+def softmax_(
+    scores_BNSS: Tensor, scale: float, bias_NSS: Tensor | None, lengths_B: Tensor | None
+) -> None:
+    """Become softmax(scale scores + bias) over the first `lengths_B` keys (int32, at least 1)."""
+    _call("softmax_", scores_BNSS, *scores_BNSS.shape, scale, bias_NSS, lengths_B)
+
+
+def softmax_backward_(
+    gradients_BNSS: Tensor, scale: float, weights_BNSS: Tensor, has_bias: bool
+) -> Tensor | None:
+    """Turn the gradient of the softmax `weights_BNSS` into that of the scores.
+
+    Returns:
+        The gradient of the bias, or None if there is none.
+    """
+    shape, bias_gradient_NSS = gradients_BNSS.shape, None
+    if has_bias:
+        bias_gradient_NSS = gradients_BNSS.new_empty(shape[1:], dtype=torch.float32)
+    _call("softmax_backward_", gradients_BNSS, *shape, scale, weights_BNSS, bias_gradient_NSS)
+    return bias_gradient_NSS
+
+
+def cross_entropy_(
+    logits_MV: Tensor, bias_V: Tensor, labels_M: Tensor, ignored: int
+) -> tuple[Tensor, Tensor]:
+    """Become the gradient of the summed cross-entropy of logits + bias.
+
+    Returns:
+        The losses, 0 where the label is `ignored`, and the gradient of the bias.
+    """
+    losses_M, parts = bias_V.new_empty(len(labels_M)), torch.get_num_threads()
+    gradients_PV = bias_V.new_zeros(parts, len(bias_V))
+    sizes, results = logits_MV.shape, (losses_M, gradients_PV)
+    _call("cross_entropy_", logits_MV, *sizes, bias_V, labels_M, ignored, *results, parts)
+    return losses_M, gradients_PV.sum(0)
+
+
+def _call(name: str, first: Tensor, *others: Tensor | float | None) -> None:
+    assert first.dtype in KERNEL_TYPES
+    words: list[ctypes.c_void_p | ctypes.c_float | ctypes.c_int64] = []
+    for word in (first, first.dtype == torch.bfloat16, *others):
+        if isinstance(word, Tensor):
+            assert word.is_contiguous() and word.is_cpu
+            words.append(ctypes.c_void_p(word.data_ptr()))
+        elif isinstance(word, float):
+            words.append(ctypes.c_float(word))
+        else:
+            words.append(ctypes.c_void_p() if word is None else ctypes.c_int64(word))
+    if not getattr(load_cpu_kernels(), name)(*words):
+        raise IndexError(f"{name}: a label or a length is out of bounds")
 
 
 def fused_attention(
@@ -103,7 +148,6 @@ def fused_attention(
     Raises:
         KernelError: the kernels are not available on this machine.
     """
-    load_cpu_kernels()
     with torch.autocast("cpu", enabled=False):
         mixed_BNSH: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
             q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale
@@ -126,7 +170,7 @@ class _Attention(torch.autograd.Function):
         heads = [tensor.contiguous() for tensor in (q_BNSH, k_BNSH, v_BNSH)]
         weights_BNSS = heads[0] @ heads[1].transpose(-1, -2)
         bias_NSS = None if bias_NSS is None else bias_NSS.float().contiguous()
-        torch.ops.tupelo.softmax_(weights_BNSS, scale, bias_NSS, lengths_B)
+        softmax_(weights_BNSS, scale, bias_NSS, lengths_B)
         ctx.save_for_backward(*heads, weights_BNSS)
         ctx.scale = scale
         return weights_BNSS @ heads[2]
@@ -138,14 +182,12 @@ class _Attention(torch.autograd.Function):
         q_BNSH, k_BNSH, v_BNSH, weights_BNSS = ctx.saved_tensors
         has_bias = ctx.needs_input_grad[3]
         gradient_BNSS = mixed_gradient_BNSH @ v_BNSH.transpose(-1, -2)
-        bias_gradient_NSS = torch.ops.tupelo.softmax_backward_(
-            gradient_BNSS, ctx.scale, weights_BNSS, has_bias
-        )
+        bias_gradient_NSS = softmax_backward_(gradient_BNSS, ctx.scale, weights_BNSS, has_bias)
         return (
             gradient_BNSS @ k_BNSH,
             gradient_BNSS.transpose(-1, -2) @ q_BNSH,
             weights_BNSS.transpose(-1, -2) @ mixed_gradient_BNSH,
-            bias_gradient_NSS if has_bias else None,
+            bias_gradient_NSS,
             None,
             None,
         )
@@ -184,7 +226,7 @@ def _build(compile_command: list[str], library: Path) -> None:
         # Without -fopenmp: the threads are those of the library that torch has loaded.
         torch_libraries = [f"-L{folder}" for folder in cpp_extension.library_paths()]
         command = [compile_command[0], "-shared", str(compiled), *torch_libraries]
-        _run([*command, "-ltorch_cpu", "-lc10", "-o", str(linked)])
+        _run([*command, "-ltorch_cpu", "-o", str(linked)])
         linked.replace(library)
 
 

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pretrain.model.kernels.cpu_kernels import load_cpu_kernels
+from pretrain.model.kernels.cpu_kernels import cross_entropy_
 
 # Of fp32 logits per slice: small enough for a CPU's cache, large enough to keep a GPU busy.
 SLICE_BYTES = {"cpu": 2**22, "cuda": 2**28}
@@ -116,10 +116,7 @@ def _turn_by_kernel(
     logits_MV: Tensor, bias_V: Tensor, labels_M: Tensor, ignored: int
 ) -> tuple[Tensor, Tensor]:
     """Do the same as `_turn_by_slices`."""
-    load_cpu_kernels()
-    losses_M, bias_gradient_V = torch.ops.tupelo.cross_entropy_(
-        logits_MV, bias_V.float(), labels_M, ignored
-    )
+    losses_M, bias_gradient_V = cross_entropy_(logits_MV, bias_V.float(), labels_M, ignored)
     return losses_M.sum(), bias_gradient_V.to(bias_V.dtype)
 
 

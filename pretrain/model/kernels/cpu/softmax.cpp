@@ -1,20 +1,15 @@
 // Softmax with a bias that the batch shares, its gradient, and cross-entropy, for CPUs.
 //
 // Each overwrites its first tensor with the result, computes in fp32 within a row, and reads every
-// number from memory once or twice. cpu_kernels.py describes the operators.
+// number from memory once or twice. cpu_kernels.py calls them. Headers of torch but its vectors would
+// take most of the time of compiling.
 //
 // B batch, N heads, S queries, K keys; M predicted positions, V vocabulary.
 
 #include "vectors.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-#include <torch/library.h>
-
 #include <cmath>
 #include <limits>
-#include <optional>
-#include <tuple>
 #include <vector>
 
 namespace {
@@ -90,9 +85,9 @@ void for_rows_of_heads(
 }
 
 template <typename Number>
-void softmax(const Tensor& scores, float scale, const float* bias, const int32_t* lengths) {
-  const int64_t B = scores.size(0), N = scores.size(1), S = scores.size(2), K = scores.size(3);
-  Number* all = scores.mutable_data_ptr<Number>();
+void softmax(
+    Number* all, int64_t B, int64_t N, int64_t S, int64_t K, float scale, const float* bias,
+    const int32_t* lengths) {
   for_rows_of_heads(N, S, B * K, [&](int64_t head, int64_t first, int64_t last) {
     std::vector<float> buffer(whole_pairs(K));
     float* row = buffer.data();
@@ -129,11 +124,9 @@ inline void softmax_backward_row(
 
 template <typename Number>
 void softmax_backward(
-    const Tensor& gradients, float scale, const Tensor& weights, float* bias_gradient) {
-  const int64_t B = gradients.size(0), N = gradients.size(1), S = gradients.size(2);
-  const int64_t K = gradients.size(3), sequence = N * S * K;
-  Number* all = gradients.mutable_data_ptr<Number>();
-  const Number* all_weights = weights.const_data_ptr<Number>();
+    Number* all, int64_t B, int64_t N, int64_t S, int64_t K, float scale, const Number* all_weights,
+    float* bias_gradient) {
+  const int64_t sequence = N * S * K;
   for_rows_of_heads(N, S, B * K, [&](int64_t head, int64_t first, int64_t last) {
     const int64_t begin = (head * S + first) * K, size = (last - first) * K;
     for (int64_t b = 0; b < B; b++) {
@@ -160,15 +153,16 @@ void softmax_backward(
 // of OpenMP may change the number of threads at any time.
 template <typename Number>
 void cross_entropy(
-    const Tensor& logits,
+    Number* all,
+    int64_t M,
+    int64_t V,
     const float* bias,
     const int64_t* labels,
     int64_t ignored,
     float* losses,
     float* bias_gradients,
     int64_t parts) {
-  const int64_t M = logits.size(0), V = logits.size(1), size = at::divup(M, parts);
-  Number* all = logits.mutable_data_ptr<Number>();
+  const int64_t size = (M + parts - 1) / parts;
   for_each_part(parts, [&](int64_t part) {
     const int64_t first = std::min(M, part * size), last = std::min(M, first + size);
     std::vector<float> buffer(whole_pairs(V));
@@ -181,8 +175,6 @@ void cross_entropy(
         std::fill(own, own + V, Number(0.0f));
         continue;
       }
-      TORCH_CHECK_INDEX(
-          labels[m] >= 0 && labels[m] < V, "label ", labels[m], " of ", V, " words");
       const float largest = add_bias(own, 1.0f, bias, row, V), chosen = row[labels[m]];
       const float sum = exponentiate<float>(row, largest, V);
       losses[m] = largest + std::log(sum) - chosen;
@@ -197,96 +189,51 @@ void cross_entropy(
   });
 }
 
-void check(const Tensor& tensor, int64_t dimensions) {
-  TORCH_CHECK(tensor.is_contiguous() && tensor.dim() == dimensions && tensor.is_cpu());
-}
-
-// Of scores with sizes BNSK: a bias NSK, and lengths B from 1 to K.
-void check_bias_and_lengths(
-    const std::optional<Tensor>& bias, const std::optional<Tensor>& lengths, at::IntArrayRef scores) {
-  if (bias.has_value()) {
-    check(*bias, 3);
-    TORCH_CHECK(bias->sizes() == scores.slice(1));
-  }
-  if (!lengths.has_value()) {
-    return;
-  }
-  check(*lengths, 1);
-  TORCH_CHECK(lengths->size(0) == scores[0]);
-  const int32_t* all = lengths->const_data_ptr<int32_t>();
-  for (int64_t b = 0; b < scores[0]; b++) {
-    TORCH_CHECK_INDEX(
-        all[b] >= 1 && all[b] <= scores[3], "a length of ", all[b], " for ", scores[3], " keys");
-  }
-}
-
-void softmax_operator(
-    Tensor& scores,
-    double scale,
-    const std::optional<Tensor>& bias,
-    const std::optional<Tensor>& lengths) {
-  check(scores, 4);
-  check_bias_and_lengths(bias, lengths, scores.sizes());
-  for_type(scores.scalar_type(), [&](auto number) {
-    softmax<decltype(number)>(
-        scores,
-        float(scale),
-        bias.has_value() ? bias->const_data_ptr<float>() : nullptr,
-        lengths.has_value() ? lengths->const_data_ptr<int32_t>() : nullptr);
-  });
-}
-
-Tensor softmax_backward_operator(
-    Tensor& gradients, double scale, const Tensor& weights, bool has_bias) {
-  check(gradients, 4);
-  check(weights, 4);
-  TORCH_CHECK(weights.sizes() == gradients.sizes());
-  Tensor bias_gradient = at::empty(
-      has_bias ? gradients.sizes().slice(1) : at::IntArrayRef({0}),
-      gradients.options().dtype(at::kFloat));
-  for_type(gradients.scalar_type(), [&](auto number) {
-    softmax_backward<decltype(number)>(
-        gradients,
-        float(scale),
-        weights,
-        has_bias ? bias_gradient.mutable_data_ptr<float>() : nullptr);
-  });
-  return bias_gradient;
-}
-
-std::tuple<Tensor, Tensor> cross_entropy_operator(
-    Tensor& logits, const Tensor& bias, const Tensor& labels, int64_t ignored) {
-  check(logits, 2);
-  check(bias, 1);
-  check(labels, 1);
-  TORCH_CHECK(bias.size(0) == logits.size(1) && labels.size(0) == logits.size(0));
-  Tensor losses = at::empty({logits.size(0)}, bias.options());
-  const int64_t parts = at::get_num_threads();
-  Tensor bias_gradients = at::zeros({parts, logits.size(1)}, bias.options());
-  for_type(logits.scalar_type(), [&](auto number) {
-    cross_entropy<decltype(number)>(
-        logits,
-        bias.const_data_ptr<float>(),
-        labels.const_data_ptr<int64_t>(),
-        ignored,
-        losses.mutable_data_ptr<float>(),
-        bias_gradients.mutable_data_ptr<float>(),
-        parts);
-  });
-  return {losses, bias_gradients.sum(0)};
-}
-
 }  // namespace
 
-TORCH_LIBRARY_FRAGMENT(tupelo, library) {
-  library.def(
-      "softmax_(Tensor(a!) scores, float scale, Tensor? bias, Tensor? lengths) -> ()",
-      &softmax_operator);
-  library.def(
-      "softmax_backward_(Tensor(a!) gradients, float scale, Tensor weights, bool has_bias) -> Tensor",
-      &softmax_backward_operator);
-  library.def(
-      "cross_entropy_(Tensor(a!) logits, Tensor bias, Tensor labels, int ignored)"
-      " -> (Tensor, Tensor)",
-      &cross_entropy_operator);
+// Each returns whether lengths or labels are within bounds, and else has done nothing.
+extern "C" {
+
+int softmax_(
+    void* scores, bool is_bf16, int64_t B, int64_t N, int64_t S, int64_t K, float scale,
+    const float* bias, const int32_t* lengths) {
+  for (int64_t b = 0; b < B && lengths != nullptr; b++) {
+    if (lengths[b] < 1 || lengths[b] > K) {
+      return 0;
+    }
+  }
+  for_type(is_bf16, [&](auto number) {
+    softmax(static_cast<decltype(number)*>(scores), B, N, S, K, scale, bias, lengths);
+  });
+  return 1;
 }
+
+int softmax_backward_(
+    void* gradients, bool is_bf16, int64_t B, int64_t N, int64_t S, int64_t K, float scale,
+    const void* weights, float* bias_gradient) {
+  for_type(is_bf16, [&](auto number) {
+    using Number = decltype(number);
+    softmax_backward(
+        static_cast<Number*>(gradients), B, N, S, K, scale, static_cast<const Number*>(weights),
+        bias_gradient);
+  });
+  return 1;
+}
+
+int cross_entropy_(
+    void* logits, bool is_bf16, int64_t M, int64_t V, const float* bias, const int64_t* labels,
+    int64_t ignored, float* losses, float* bias_gradients, int64_t parts) {
+  for (int64_t m = 0; m < M; m++) {
+    if (labels[m] != ignored && (labels[m] < 0 || labels[m] >= V)) {
+      return 0;
+    }
+  }
+  for_type(is_bf16, [&](auto number) {
+    cross_entropy(
+        static_cast<decltype(number)*>(logits), M, V, bias, labels, ignored, losses,
+        bias_gradients, parts);
+  });
+  return 1;
+}
+
+}  // extern "C"

@@ -4,9 +4,6 @@
 
 #pragma once
 
-#include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/cpu/vec/functional.h>
 
 #include <algorithm>
@@ -15,8 +12,7 @@
 
 namespace tupelo {
 
-using at::BFloat16;
-using at::Tensor;
+using c10::BFloat16;
 using Vector = at::vec::Vectorized<float>;
 
 // As many numbers as one vector of bf16 holds.
@@ -108,21 +104,20 @@ inline V exponential(const V& x) {
 // Calls act(part) for all parts, in all threads.
 template <typename Act>
 void for_each_part(int64_t parts, const Act& act) {
-  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; part++) {
-      act(part);
-    }
-  });
+#pragma omp parallel for if (parts > 1)
+  for (int64_t part = 0; part < parts; part++) {
+    act(part);
+  }
 }
 
 // Calls act(a number of this type).
 template <typename Act>
-void for_type(at::ScalarType type, const Act& act) {
-  AT_DISPATCH_SWITCH(
-      type,
-      "tupelo",
-      AT_DISPATCH_CASE(at::kFloat, [&] { act(scalar_t()); })
-      AT_DISPATCH_CASE(at::kBFloat16, [&] { act(scalar_t()); }));
+void for_type(bool is_bf16, const Act& act) {
+  if (is_bf16) {
+    act(BFloat16());
+  } else {
+    act(float());
+  }
 }
 
 }  // namespace tupelo
