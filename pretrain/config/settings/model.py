@@ -130,7 +130,8 @@ class ModelSettings(EncodingSettings):
         for name in type(self).model_fields.keys() - read:
             if is_changed(self, name):
                 raise ValueError(
-                    f"model.{name} has no effect with a model of transformers; remove it"
+                    f"model.{name} has no effect with a model of transformers; leave it at "
+                    f"{quoted(type(self).model_fields[name].default)}"
                 )
         return self
 
