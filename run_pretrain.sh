@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Pre-train on this machine: on its NVIDIA GPUs with the deepspeed launcher, or else on the CPU.
 #
-#   ./run_pretrain.sh [OPTION ...]           the comparison: bert_a, bert_r, tupe_r and
-#                                            tupe_r_pld, into runs/NAME, with a report
+#   ./run_pretrain.sh [OPTION ...]           the comparison: bert_a, bert_r, t5, tupe_r
+#                                            and tupe_r_pld, into runs/NAME, with a report
 #   ./run_pretrain.sh RECIPE [OPTION ...]    one run: a recipe, a .toml file, or, to resume, a run
 #                                            folder
 #

@@ -21,7 +21,7 @@ from pretrain.train.sweeps.pool import unit_folder
 from pretrain.train.sweeps.spec import ArmSpec, spec_of
 
 REPORT, TRIALS = "report", "trials"  # beside the runs: folders
-DEFAULT_ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
+DEFAULT_ARMS = ["bert_a", "bert_r", "t5", "tupe_r", "tupe_r_pld"]
 
 
 @dataclass(frozen=True)

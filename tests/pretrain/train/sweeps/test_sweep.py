@@ -14,10 +14,10 @@ from pretrain.config.settings import as_json
 from tests.pretrain.train.sweeps.conftest import SIZES, trained
 from tests.pretrain.train.sweeps.test_spec import sweep
 
-ARMS = ["bert_a", "bert_r", "tupe_r", "tupe_r_pld"]
+ARMS = ["bert_a", "bert_r", "t5", "tupe_r", "tupe_r_pld"]
 
 
-def test_without_arms_the_four_of_the_readme_are_trained_and_compared(here, run, capsys):
+def test_without_arms_those_of_the_readme_are_trained_and_compared(here, run, capsys):
     run("--name", "x", "--steps", "7")
     assert trained(here) == [(arm, f"runs/x/{arm}-seed0", "0", False) for arm in ARMS]
     assert all("--steps 7 " in call for call in here.calls(" train "))
@@ -26,7 +26,7 @@ def test_without_arms_the_four_of_the_readme_are_trained_and_compared(here, run,
     *before, curves, again = capsys.readouterr().out.splitlines()
     started = [line for line in before if "starting" in line]
     assert started == [
-        f"[{n}/4] {arm}-seed0: starting in runs/x/{arm}-seed0" for n, arm in enumerate(ARMS, 1)
+        f"[{n}/5] {arm}-seed0: starting in runs/x/{arm}-seed0" for n, arm in enumerate(ARMS, 1)
     ]
     assert curves.endswith("--logdir runs/x")
     assert again.startswith(f"again: tupelo sweep {' '.join(ARMS)} --name x ")
