@@ -1,4 +1,7 @@
-"""What a finished run writes about its launch and its end."""
+"""What a finished run writes about its launch and its end, and a disk without room."""
+
+import errno
+import os
 
 LAUNCH = {
     "at": "2026-01-01T00:00:00+0000",
@@ -20,3 +23,8 @@ RESULT = {
     "final_learning_rate": 0.0,
     "peak_learning_rate": 1e-3,
 }
+
+
+def full_disk(*_, **__):
+    """Raise what a write raises where no room is left."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

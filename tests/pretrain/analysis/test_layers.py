@@ -49,9 +49,3 @@ def test_vectors_of_mean_zero_stay_below_the_mark_nineteen_times_in_twenty():
         found = mean_ratio(vectors, numpy.linalg.norm(vectors, axis=1))
         below += found.ratio <= found.zero_mean
     assert 53 <= below <= 60  # 57 expected, with a standard deviation of 1.7
-
-
-def test_one_direction_alone_has_the_ratio_one():
-    same = numpy.tile(numpy.array([3.0, 4.0]), (6, 1))
-    found = mean_ratio(same, numpy.full(6, 5.0))
-    assert found.ratio == pytest.approx(1.0)

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 from pretrain.checkpoint.format import Checkpoint
-from pretrain.checkpoint.writer import Saver
-from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks, stop_ranks
 from tests.pretrain.engine import training_case as case
 
@@ -35,9 +33,7 @@ def main(folder, source, *names):
         engine.restore(Checkpoint(Path(source)))
         assert hyperparameters(engine) == fresh
         (Path(folder) / name).mkdir(exist_ok=True)
-        saver = Saver(Path(folder) / name, CheckpointSettings(), ranks)
-        saver.save(3, engine.snapshot(), {})
-        saver.wait()
+        case.saved(engine, Path(folder) / name, 3)
         losses, norms = case.train_steps(engine, settings, range(3, case.STEPS), places=6)
         found[name] = {"losses": losses, "norms": norms, "groups": hyperparameters(engine)}
     if ranks.is_first:

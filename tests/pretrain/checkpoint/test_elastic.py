@@ -9,9 +9,7 @@ import torch
 
 from pretrain.checkpoint.folders import checkpoint_folder
 from pretrain.checkpoint.format import Checkpoint, Piece
-from pretrain.checkpoint.writer import Saver
 from pretrain.config.recipe import load_settings
-from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.footprint import needed_bytes
 from pretrain.engine.micro_batches import SHARE
@@ -45,12 +43,10 @@ def straight(tmp_path_factory):
     ranks, settings = start_ranks(), case.case_settings(*elastic_case.SETTINGS)
     engine = case.build_engine(settings, ranks, "zero0_fp32")
     case.train_steps(engine, settings, range(3), places=6)
-    saver = Saver(folder, CheckpointSettings(), ranks)
-    saver.save(3, engine.snapshot(), {})
-    saver.wait()
+    checkpoint = case.saved(engine, folder, 3)
     losses, norms = case.train_steps(engine, settings, range(3, case.STEPS), places=6)
     # Not stopped: DeepSpeed remembers the group as long as the process lives.
-    return checkpoint_folder(folder, 3), losses, norms
+    return checkpoint.folder, losses, norms
 
 
 @pytest.mark.ranks

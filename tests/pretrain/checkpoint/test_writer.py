@@ -15,6 +15,7 @@ from pretrain.checkpoint.folders import checkpoint_folder, checkpoints_of
 from pretrain.checkpoint.format import Checkpoint, EngineCounters, Piece, Snapshot, load_weights
 from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import Ranks
+from tests.pretrain.run_files import full_disk
 
 ONE = Ranks(rank=0, world_size=1, device="cpu")
 
@@ -96,10 +97,6 @@ def test_a_save_waits_for_the_one_before(tmp_path):
     saver.wait()
     assert steps(tmp_path) == [15]
     assert load_weights(checkpoint_folder(tmp_path, 15))["bias"].tolist() == [15.0] * 3
-
-
-def full_disk(*_):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("place", ["write_part", "complete", "_make_empty"])

@@ -11,11 +11,9 @@ from deepspeed.accelerator import get_accelerator
 
 from pretrain.checkpoint.folders import checkpoint_folder
 from pretrain.checkpoint.format import Checkpoint
-from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed import deepspeed_library
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine import launch
@@ -163,11 +161,9 @@ def test_a_run_continues_with_another_implementation_of_adamw(
     plain = case.reference(settings[first])
     before = case.build_engine(settings[first], ranks, name)
     losses, _ = case.train_steps(before, settings[first], range(3))
-    saver = Saver(tmp_path, CheckpointSettings(), ranks)
-    saver.save(3, before.snapshot(), {})
-    saver.wait()
+    checkpoint = case.saved(before, tmp_path, 3)
     after = case.build_engine(settings[second], ranks, name)
-    after.restore(Checkpoint(checkpoint_folder(tmp_path, 3)))
+    after.restore(checkpoint)
     assert after.snapshot().counters == before.snapshot().counters
     later, _ = case.train_steps(after, settings[second], range(3, case.STEPS))
     assert losses + later == pytest.approx(plain.losses, rel=2e-6)  # as engines among themselves

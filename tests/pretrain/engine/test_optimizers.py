@@ -6,11 +6,8 @@ import pytest
 import torch
 from deepspeed.accelerator import get_accelerator
 
-from pretrain.checkpoint.folders import checkpoint_folder
-from pretrain.checkpoint.format import Checkpoint, CheckpointError
-from pretrain.checkpoint.writer import Saver
+from pretrain.checkpoint.format import CheckpointError
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import CheckpointSettings
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine import optimizers
 from pretrain.engine.footprint import checkpoint_bytes
@@ -50,11 +47,7 @@ def test_a_checkpoint_restores_the_state_of_its_optimizer_and_no_other(ranks, rm
     settings = case.case_settings(*rmsprop)
     engine = case.build_engine(settings, ranks, "zero0_fp32")
     case.train_steps(engine, settings, range(3))
-    before = engine.snapshot()
-    saver = Saver(tmp_path, CheckpointSettings(), ranks)
-    saver.save(3, before, {})
-    saver.wait()
-    checkpoint = Checkpoint(checkpoint_folder(tmp_path, 3))
+    before, checkpoint = engine.snapshot(), case.saved(engine, tmp_path, 3)
     assert {*map(tuple, checkpoint.content.optimizer_state.values())} == {("square_avg",)}
     engine.restore(checkpoint)  # over a state that exists
     after = engine.snapshot()

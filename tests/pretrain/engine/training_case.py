@@ -110,25 +110,30 @@ def build_engine(settings, ranks, config):
     return launch.build_engine(seeded, fitted, ranks, load_weights=weights)
 
 
+def saved(engine, folder, step):
+    """Save what an engine holds after a step, and return the checkpoint."""
+    saver = Saver(folder, CheckpointSettings(), engine.ranks)
+    saver.save(step, engine.snapshot(), {})
+    saver.wait()
+    return Checkpoint(checkpoint_folder(folder, step))
+
+
 def whole_and_resumed(settings, ranks, config, folder):
     """Train straight, and from a checkpoint half-way once more; return both and the weights."""
     folder.mkdir(exist_ok=True)
     engine = build_engine(settings, ranks, config)
     places = settings.batch.global_sequences // settings.batch.micro_sequences
-    saver, end = Saver(folder, CheckpointSettings(), ranks), settings.steps
-    half = end // 2
+    half, end = settings.steps // 2, settings.steps
     losses, norms = train_steps(engine, settings, range(half), places)
-    saver.save(half, engine.snapshot(), {})
-    saver.wait()
+    checkpoint = saved(engine, folder, half)
     later, later_norms = train_steps(engine, settings, range(half, end), places)
     again = build_engine(settings, ranks, config)
-    again.restore(Checkpoint(checkpoint_folder(folder, half)))
+    again.restore(checkpoint)
     resumed, _ = train_steps(again, settings, range(half, end), places)
-    saver.save(end, again.snapshot(), {})
-    saver.wait()
+    last = saved(again, folder, end)
     for each in (engine, again):
         each._engine.destroy()  # its hooks, so that those of one process do not see each other
-    weights = load_weights(checkpoint_folder(folder, end))
+    weights = load_weights(last.folder)
     return {
         "losses": losses + later,
         "norms": norms + later_norms,

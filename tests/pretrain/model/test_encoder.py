@@ -17,6 +17,7 @@ from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.position_encoding import PositionTerms
 from pretrain.model.positions import POSITION_ENCODINGS
+from tests.pretrain.model.their_models import copy_layer, copy_network, their_config
 
 NO_TERMS = PositionTerms()
 
@@ -62,62 +63,17 @@ def test_a_block_is_pytorchs_encoder_layer_on_the_same_weights(norm):
     torch.testing.assert_close(block(x, NO_TERMS), theirs(x), rtol=1e-4, atol=1e-4)
 
 
-def hugging_face_bert(settings):
-    config = BertConfig(
-        vocab_size=settings.vocabulary_size,
-        hidden_size=settings.width,
-        num_hidden_layers=settings.num_layers,
-        num_attention_heads=settings.num_heads,
-        intermediate_size=settings.feedforward_width,
-        max_position_embeddings=settings.max_sequence_length,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        layer_norm_eps=settings.layer_norm_epsilon,
-    )
-    bert = BertForMaskedLM(config).eval()
-    bert.bert.embeddings.token_type_embeddings.weight.data.zero_()  # rows are one segment
-    return bert
-
-
-def copy_weights(model, bert):
-    """Copy ours into theirs; every one of their parameters must be assigned."""
-    encoder, theirs = model.encoder, bert.bert
-    pairs = [
-        (encoder.token_embeddings, theirs.embeddings.word_embeddings),
-        (encoder.positions.position_embeddings, theirs.embeddings.position_embeddings),
-        (encoder.embedding_norm, theirs.embeddings.LayerNorm),
-        (model.head.dense, bert.cls.predictions.transform.dense),
-        (model.head.norm, bert.cls.predictions.transform.LayerNorm),
-    ]
-    for ours, layer in zip(encoder.blocks, theirs.encoder.layer, strict=True):
-        attention = layer.attention.self
-        weights = ours.attention.query_key_value.weight.chunk(3)
-        biases = ours.attention.query_key_value.bias.chunk(3)
-        for target, weight, bias in zip(
-            (attention.query, attention.key, attention.value), weights, biases, strict=True
-        ):
-            target.weight.data.copy_(weight)
-            target.bias.data.copy_(bias)
-        pairs += [
-            (ours.attention.output, layer.attention.output.dense),
-            (ours.attention_norm, layer.attention.output.LayerNorm),
-            (ours.feedforward.inner, layer.intermediate.dense),
-            (ours.feedforward.output, layer.output.dense),
-            (ours.feedforward_norm, layer.output.LayerNorm),
-        ]
-    for ours, target in pairs:
-        target.load_state_dict(ours.state_dict())
-    bert.cls.predictions.bias.data.copy_(model.head.output_bias)
-
-
 def test_bert_a_with_post_norm_is_hugging_faces_bert_on_copied_weights():
     settings = model_settings("--model.positions", "bert-a", "--model.norm", "post")
     torch.manual_seed(0)
     model = MaskedLanguageModel(settings).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2)
-    bert = hugging_face_bert(settings)
-    copy_weights(model, bert)
+    bert = BertForMaskedLM(their_config(BertConfig, settings)).eval()
+    copy_network(model.encoder, model.encoder, bert.bert)
+    copy_layer(model.head.dense, bert.cls.predictions.transform.dense)
+    copy_layer(model.head.norm, bert.cls.predictions.transform.LayerNorm)
+    bert.cls.predictions.bias.data.copy_(model.head.output_bias)
     ids = torch.randint(5, settings.vocabulary_size, (3, 32))
     positions = torch.tensor([1, 7, 40, 95])
     theirs = bert(input_ids=ids).logits.flatten(0, 1)[positions]

@@ -1,6 +1,7 @@
 """Replaced-token detection against transformers' ELECTRA, double loops and the softmax itself."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.replaced_tokens import filled_in, generator_settings
 from pretrain.model.objectives.sampling import sampled_words, uniform_of_rows
+from tests.pretrain.model.their_models import copy_layer, copy_network, their_config
 
 ELECTRA = ("--objective", "replaced_token_detection", "--electra.generator_width", "0.5")
 STOCK = ("--model.positions", "bert-a", "--model.norm", "post")
@@ -47,65 +49,19 @@ def batch(rows=3, seed=1):
     return ids_BS, positions_M, labels_M
 
 
-def their_config(model, embedding_width):
-    return ElectraConfig(
-        vocab_size=model.vocabulary_size,
-        embedding_size=embedding_width,
-        hidden_size=model.width,
-        num_hidden_layers=model.num_layers,
-        num_attention_heads=model.num_heads,
-        intermediate_size=model.feedforward_width,
-        max_position_embeddings=model.max_sequence_length,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        layer_norm_eps=model.layer_norm_epsilon,
-        attn_implementation="eager",
-    )
-
-
-BLOCK = {
-    "attention.output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "feedforward.inner": "intermediate.dense",
-    "feedforward.output": "output.dense",
-    "feedforward_norm": "output.LayerNorm",
-}
-
-
-def copy_layer(ours, theirs):
-    theirs.weight.copy_(ours.weight)
-    theirs.bias.copy_(ours.bias)
-
-
-@torch.no_grad()
-def copy_network(encoder, stack, theirs):
-    """Copy the embeddings of our discriminator, and the blocks of one of our networks."""
-    theirs.embeddings.word_embeddings.weight.copy_(encoder.token_embeddings.weight)
-    theirs.embeddings.position_embeddings.weight.copy_(encoder.positions.position_embeddings.weight)
-    theirs.embeddings.token_type_embeddings.weight.zero_()
-    copy_layer(encoder.embedding_norm, theirs.embeddings.LayerNorm)
-    for ours, layer in zip(stack.blocks, theirs.encoder.layer, strict=True):
-        for our_name, their_name in BLOCK.items():
-            copy_layer(ours.get_submodule(our_name), layer.get_submodule(their_name))
-        fused = ours.attention.query_key_value
-        for number, name in enumerate(("query", "key", "value")):
-            projection = layer.attention.self.get_submodule(name)
-            projection.weight.copy_(fused.weight.chunk(3)[number])
-            projection.bias.copy_(fused.bias.chunk(3)[number])
-
-
 @torch.no_grad()
 def their_networks(model, settings):
     """Return transformers' generator and discriminator with our weights."""
+    config = partial(their_config, ElectraConfig, embedding_size=settings.model.width)
     generator = generator_settings(settings.model, settings.electra)
-    masked = ElectraForMaskedLM(their_config(generator, settings.model.width)).eval()
+    masked = ElectraForMaskedLM(config(generator)).eval()
     copy_network(model.encoder, model.generator, masked.electra)
     copy_layer(model.generator.projection, masked.electra.embeddings_project)
     copy_layer(model.generator.head.dense, masked.generator_predictions.dense)
     copy_layer(model.generator.head.norm, masked.generator_predictions.LayerNorm)
     masked.generator_lm_head.weight.copy_(model.encoder.token_embeddings.weight)
     masked.generator_lm_head.bias.copy_(model.generator.head.output_bias)
-    finder = ElectraForPreTraining(their_config(settings.model, settings.model.width)).eval()
+    finder = ElectraForPreTraining(config(settings.model)).eval()
     copy_network(model.encoder, model.encoder, finder.electra)
     copy_layer(model.head.dense, finder.discriminator_predictions.dense)
     copy_layer(model.head.dense_prediction, finder.discriminator_predictions.dense_prediction)

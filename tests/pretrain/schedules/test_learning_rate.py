@@ -5,18 +5,6 @@ from pretrain.config.settings import LearningRateSettings
 from pretrain.schedules.learning_rate import learning_rate_at
 
 
-def test_the_exponential_schedule_of_pld_ends_far_from_zero():
-    """PLD Table 4: 0.99 every 1000 of 200,000 steps leaves 14 % of the peak."""
-    settings = LearningRateSettings(
-        schedule="warmup_linear_decay_exp",
-        peak=1e-3,
-        warmup_ratio=0.02,
-        decay_rate=0.99,
-        decay_steps=1000,
-    )
-    assert learning_rate_at(200_000, settings, 200_000) == pytest.approx(1e-3 * 0.99**196)
-
-
 @pytest.mark.parametrize("schedule", ["warmup_linear", "warmup_cosine"])
 def test_a_step_beyond_a_run_that_is_all_warm_up_has_the_peak(schedule):
     """`plan` and `profile` take more steps than such a short run has."""

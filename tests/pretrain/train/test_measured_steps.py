@@ -12,13 +12,11 @@ from pretrain.distributed.hardware import PeakFlops
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepResult
 from pretrain.engine.random_batches import RandomBatches
-from pretrain.schedules.layer_drop import keep_probabilities, scales_of_step, theta_at
-from pretrain.schedules.run_thetas import mean_theta
+from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.train import measured_steps as module
 from pretrain.train.measured_steps import MeasuredSteps
 
 ONE_RANK = Ranks(rank=0, world_size=1, device="cpu")
-DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.1")
 
 
 class CountingEngine:
@@ -82,26 +80,6 @@ def test_the_drop_masks_of_the_measured_steps_are_real_ones(counting):
     assert engine.kept == kept
     assert sum(metrics["keep_rates"]) == pytest.approx(sum(kept[4:]) / len(kept[4:]))
     assert sum(metrics["keep_rates"]) == pytest.approx(0.7 + 0.4, abs=0.15)  # 4 deviations
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["--layer_drop.schedule", "progressive", "--layer_drop.gamma", "0.002"],
-        ["--layer_drop.schedule", "reverse"],
-        ["--layer_drop.schedule", "linear_down"],
-        ["--layer_drop.schedule", "stages", "--layer_drop.stages", "0.5,0.9,0.7"],
-    ],
-)
-def test_the_mean_theta_is_that_of_every_step(words):
-    settings = load_settings("tiny_cpu", ["--steps", "5000", *words])
-    thetas = [theta_at(step, settings.layer_drop, 5000) for step in range(5000)]
-    # a step's theta is that of its beginning, the mean that of its middle
-    assert mean_theta(settings) == pytest.approx(sum(thetas) / 5000, abs=2e-4)
-    blocks = [sum(keep_probabilities(theta, 12, settings.layer_drop)) for theta in thetas]
-    at_mean = sum(keep_probabilities(mean_theta(settings), 12, settings.layer_drop))
-    assert at_mean == pytest.approx(sum(blocks) / 5000, abs=2e-3)
 
 
 def test_random_batches_look_like_real_ones(shards):

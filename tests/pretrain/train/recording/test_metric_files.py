@@ -1,6 +1,5 @@
 """Metrics survive a full disk."""
 
-import errno
 import json
 import os
 
@@ -9,12 +8,7 @@ import pytest
 from data_prep.files.atomic import append_whole, remove_cut_line
 from pretrain.train.recording import metric_files
 from pretrain.train.recording.metric_files import MetricFile
-
-FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def refuse(*_, **__):
-    raise FULL
+from tests.pretrain.run_files import full_disk
 
 
 def record(step):
@@ -29,7 +23,7 @@ def test_lines_that_could_not_be_written_come_with_the_next(tmp_path, monkeypatc
     file = MetricFile(tmp_path / "metrics.jsonl")
     file.append(record(1))
     with monkeypatch.context() as patched:
-        patched.setattr(metric_files, "append_whole", refuse)
+        patched.setattr(metric_files, "append_whole", full_disk)
         file.append(record(2))
         file.append(record(3))
         with pytest.raises(OSError, match="No space left"):
@@ -46,7 +40,7 @@ def test_lines_after_the_step_and_a_cut_one_are_removed_without_any_room(tmp_pat
         file.append(record(step))
     with (tmp_path / "metrics.jsonl").open("a") as stream:
         stream.write('{"st')
-    monkeypatch.setattr(metric_files, "append_whole", refuse)
+    monkeypatch.setattr(metric_files, "append_whole", full_disk)
     file.discard_after(10)
     assert steps(tmp_path) == [5, 10]
 

@@ -1,6 +1,5 @@
 """The run folder continues a run where it stopped, and refuses where it cannot."""
 
-import errno
 import os
 import signal
 import time
@@ -11,15 +10,11 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.train.recording import metric_files, run_folder
 from pretrain.train.recording.progress import Counters
-
-FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+from tests.pretrain.run_files import full_disk
 
 
 def test_a_launch_that_cannot_be_noted_is_one_line_about_the_disk(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise FULL
-
-    monkeypatch.setattr(run_folder, "append_whole", refuse)
+    monkeypatch.setattr(run_folder, "append_whole", full_disk)
     message = r"cannot be written \(No space left on device\); free space"
     with pytest.raises(ConfigError, match=message):
         run_folder.RunRecord(tmp_path).begin(Counters(), {}, load_settings("tiny_cpu"))
@@ -60,12 +55,9 @@ def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):
 
 
 def test_lines_that_find_no_room_are_known_until_they_are_written(tmp_path, monkeypatch):
-    def full(file, text):
-        raise FULL
-
     record = run_folder.RunRecord(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(metric_files, "append_whole", full)
+        patch.setattr(metric_files, "append_whole", full_disk)
         record.log({"step": 1})
         assert not record.settle()
     assert record.settle() and (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'

@@ -1,7 +1,5 @@
 """The responses to an anomaly, on an engine that only counts."""
 
-import errno
-import os
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +12,7 @@ from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepResult
 from pretrain.train.stability import monitor as module
 from pretrain.train.stability.monitor import StabilityMonitor
+from tests.pretrain.run_files import full_disk
 
 
 @pytest.fixture
@@ -38,10 +37,6 @@ def see_a_spike(monitor):
         losses = torch.full((1,), 9.0 if step == 60 else 1.0)
         monitor.history.add(step, StepResult(losses, None, skipped=False, loss_scale=1.0))
         monitor.check_step(monitor.history.next_read())
-
-
-def full_disk(*_):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_full_disk_does_not_change_what_a_run_does(build, tmp_path, monkeypatch, capsys):
