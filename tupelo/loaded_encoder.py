@@ -77,8 +77,11 @@ class LoadedEncoder:
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f", step {self.step:,}"
-        shape = f"{self.model_settings.num_layers} layers of width {self.model_settings.width}"
-        return f"<{self.name}{step}: {shape}, {self.model_settings.positions}, on {self.device}>"
+        model = self.model_settings
+        shape = f"{model.num_layers} layers of width {model.width}"
+        theirs = model.transformers
+        kind = theirs["model_type"] if isinstance(theirs, dict) else model.positions
+        return f"<{self.name}{step}: {shape}, {kind}, on {self.device}>"
 
     def encode(self, texts: str | Iterable[Text], *, max_length: int | None = None) -> EncodedTexts:
         """Return the rows of texts, on the device of the model.

@@ -52,10 +52,10 @@ from pretrain.convert.exports.hf_format import (
     save_weights,
     write_folder,
 )
+from pretrain.convert.external.transformers_folder import read_transformers_model
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.weights import WEIGHTS_FILE, check_weights, stored_weights
 from pretrain.model.shapes import shapes_only
-from pretrain.model.transformers_encoder import TransformersEncoder, build_whole, our_name
 
 MODEL_FOLDER = "model"  # in the folder of a trial
 OUTPUT_FOLDER = "trained_output"
@@ -223,11 +223,7 @@ def as_pretrained(folder: Path) -> Pretrained:
     """
     record, weights, text_encoder = read_model(folder)
     if record.model.transformers is not None:
-        with shapes_only():
-            whole = build_whole(record.model)
-        names = [f"{ENCODER}{n}" for n, _ in TransformersEncoder(whole).named_parameters()]
-        named = {our_name(n.removeprefix(WHOLE), whole): w for n, w in weights.items()}
-        weights = {name: named[name] for name in names}  # without a pooler
+        weights = read_transformers_model(str(folder), as_it_is=True).weights
     step = "" if record.step is None else f" step {record.step}"
     return Pretrained(
         model=record.model,

@@ -18,7 +18,7 @@ from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, EncodingSettings, RunSettings
 from pretrain.config.settings.transformers_config import trusts_code
-from pretrain.convert.external.masked_language_model import read_masked_language_model
+from pretrain.convert.external.transformers_folder import read_transformers_model
 from pretrain.convert.model import ENCODER_ALONE
 from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.data.frequencies import word_frequencies
@@ -36,7 +36,6 @@ FREE = {
 # Those of the positions alone, which may be new.
 OF_POSITIONS = {"positions", "max_sequence_length", *EncodingSettings.model_fields}
 POSITIONS = ".positions."  # in the name of every weight that belongs to an encoding
-NO_HEAD = "pre-training needs one; fine-tune it, or give a model for masked words"
 ENTRIES_TRIED = 1000  # capitalised, in any script
 
 
@@ -87,13 +86,17 @@ def fitting_weights(settings: RunSettings, shards: ShardSet | None = None) -> Pr
     folder = settings.model.folder
     if folder is not None:
         trusts = trusts_code(settings.model.transformers)
-        pretrained = read_masked_language_model(folder, trust_remote_code=trusts)
-        if pretrained.objective == ENCODER_ALONE:
-            raise ConfigError(f"model.folder={folder} has no head for masked words: {NO_HEAD}")
+        pretrained = read_transformers_model(folder, as_it_is=True, trust_remote_code=trusts)
     elif settings.initial_weights is None:
         return None
     else:
         pretrained = load_pretrained(settings.initial_weights)
+    if pretrained.objective == ENCODER_ALONE:
+        raise ConfigError(
+            f"{pretrained.place} has no head for masked words, which pre-training needs; fine-tune "
+            "it, or give a model for masked words"
+        )
+    if folder is None:
         _check_model(pretrained, settings)
     if shards is not None:
         tokenizer = read_tokenizer(shards.tokenizer_path)

@@ -1,7 +1,7 @@
 """A pre-trained model in memory: weights, settings and text encoder, and the network of them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -36,6 +36,15 @@ class Pretrained(NamedTuple):
     # Of replaced-token detection; None: the generator is not among the weights.
     electra: ElectraSettings | None = None
 
+    def built(self) -> nn.Module:
+        """Return its network with new weights."""
+        if self.objective == REPLACED_TOKEN_DETECTION and self.electra is None:
+            return Discriminator(self.model)
+        network = build_objective(self.model, self.objective, self.electra)
+        if self.objective == ENCODER_ALONE:
+            network.head = nn.Module()
+        return network
+
     def checked(self) -> "Pretrained":
         """Return the model, whose parts belong together.
 
@@ -43,16 +52,7 @@ class Pretrained(NamedTuple):
             ConfigError: the weights are those of another model, or the model has no embedding for
                 an id of the tokenizer.
         """
-
-        def build() -> nn.Module:
-            if self.objective == REPLACED_TOKEN_DETECTION and self.electra is None:
-                return Discriminator(self.model)
-            network = build_objective(self.model, self.objective, self.electra)
-            if self.objective == ENCODER_ALONE:
-                network.head = nn.Module()
-            return network
-
-        check_weights(self.weights, build, place=self.place)
+        check_weights(self.weights, self.built, place=self.place)
         last, size = self.text_encoder.record.vocabulary_size - 1, self.model.vocabulary_size
         if last >= size:
             raise ConfigError(
@@ -70,22 +70,14 @@ def restored_network(
     Raises:
         ConfigError: it was trained for an objective of the user's own.
     """
-    network: MaskedLanguageModel | TransformersModel | Discriminator
-    if pretrained.model.transformers is not None:
-        network = TransformersModel(pretrained.model)
-        if pretrained.objective == ENCODER_ALONE:
-            network.head = nn.Module()
-    elif pretrained.objective == REPLACED_TOKEN_DETECTION:
-        network = Discriminator(pretrained.model)
-    elif pretrained.objective == DEFAULT_OBJECTIVE:
-        network = MaskedLanguageModel(pretrained.model)
-    else:
+    if pretrained.objective not in (DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION, ENCODER_ALONE):
         raise ConfigError(
             f"{pretrained.place} was trained with objective={pretrained.objective}; this needs a "
             f"model of objective={DEFAULT_OBJECTIVE} or {REPLACED_TOKEN_DETECTION}"
         )
+    network: Any = pretrained._replace(electra=None).built()
     network.load_state_dict(without_generator(pretrained.weights), strict=False)
-    return network.eval()
+    return network.eval()  # type: ignore[no-any-return]
 
 
 def token_logits(pretrained: Pretrained) -> Callable[[Tensor, Tensor | None], Tensor]:
@@ -93,15 +85,7 @@ def token_logits(pretrained: Pretrained) -> Callable[[Tensor, Tensor | None], Te
     model = restored_network(pretrained)
     if isinstance(model, Discriminator):
         return model.logits
-    if isinstance(model, TransformersModel):
-        return lambda ids_BS, lengths_B: model.logits(ids_BS, None, lengths_B=lengths_B)
-
-    def logits(ids_BS: Tensor, lengths_B: Tensor | None) -> Tensor:
-        x_BSD = model.encoder(ids_BS, lengths_B=lengths_B)
-        logits_BSV: Tensor = model.head(x_BSD, model.encoder.token_embeddings.weight)
-        return logits_BSV
-
-    return logits
+    return lambda ids_BS, lengths_B: model.logits(ids_BS, None, lengths_B=lengths_B)
 
 
 def without_generator(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -15,16 +15,11 @@ from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.convert.exports.hf_format import CONFIG_FILE, is_export, read_export
 from pretrain.convert.external.fairseq_tupe import read_tupe
-from pretrain.convert.external.hf_bert import (
-    is_hub_name,
-    is_hugging_face_folder,
-    read_transformers_model,
-    transformers_folder,
-)
-from pretrain.convert.external.masked_language_model import read_masked_language_model
+from pretrain.convert.external.transformers_folder import read_transformers_model
 from pretrain.convert.model import Pretrained as Pretrained
 from pretrain.convert.model import restored_network as restored_network
-from pretrain.convert.stock_models import is_understood
+
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -> Pretrained:
@@ -32,8 +27,8 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
 
     Args:
         place: a run folder; RUN/checkpoints/step_00010000; a folder of `pretrain export` or
-            `pretrain import`; a BERT or the discriminator of an ELECTRA that Hugging Face's
-            transformers saved, or its name on the Hub; or a .pt file of the TUPE authors' code.
+            `pretrain import`; a model that Hugging Face's transformers saved, or its name on the
+            Hub; or a .pt file of the TUPE authors' code.
         checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
 
     Raises:
@@ -56,11 +51,11 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
         return read_export(folder)
     if folder.suffix == ".pt" and folder.is_file():
         return read_tupe(Path(place))
-    if is_hugging_face_folder(folder) or (folder.suffix != ".pt" and is_hub_name(str(place))):
-        config = read_json_object(transformers_folder(str(place)) / CONFIG_FILE)
-        # A fine-tuned model of ours is refused by the first.
-        is_ours = is_understood(config) or config.get("model_type") == "tupelo"
-        return (read_transformers_model if is_ours else read_masked_language_model)(str(place))
+    file = folder / CONFIG_FILE
+    is_on_hub = not folder.exists() and folder.suffix != ".pt" and HUB_NAME.fullmatch(str(place))
+    # A classifier of ours with its own code has no pre-training head.
+    if is_on_hub or (file.is_file() and read_json_object(file).get("model_type") != "tupelo"):
+        return read_transformers_model(str(place))
     raise ConfigError(
         f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
         f"{CHECKPOINTS}/step_* folders, an export, an encoder saved by Hugging Face's "

@@ -5,16 +5,12 @@ poolers have no counterpart here: rows of pre-training have no second segment.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from data_prep.files.quoting import quoted
-from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION, ModelSettings
-from pretrain.convert.weights import in_fp32
 
 # Ours -> theirs. Where there are several, ours is the concatenation of their rows.
 _LAYERS_OF_BLOCK = {
@@ -64,14 +60,6 @@ ELECTRA = StockModel(
     {},
 )
 STOCK_MODELS = {DEFAULT_OBJECTIVE: BERT, REPLACED_TOKEN_DETECTION: ELECTRA}  # by objective
-# Of BertForPreTraining and of fine-tuned models: no part of pre-training here.
-UNUSED = (
-    "bert.pooler.",
-    *(f"{kind.prefix}embeddings.position_ids" for kind in (BERT, ELECTRA)),
-    *("cls.seq_relationship.", "classifier.", "qa_outputs."),
-)
-TIED = "cls.predictions.decoder.weight"
-OLD = {"gamma": "weight", "beta": "bias"}  # of 2018
 # Entry of the configuration -> its supported values; None: it lacks the entry.
 UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "model_type": tuple(kind.model_type for kind in (BERT, ELECTRA)),
@@ -97,27 +85,17 @@ def stock_architecture(model: ModelSettings, objective: str) -> str | None:
     return None if stock is None else stock.architecture
 
 
-def check_understood(config: Mapping[str, Any], place: Path) -> None:
-    """Check that a configuration of transformers asks for nothing that differs from ours.
-
-    Raises:
-        ConfigError: it does; names the entry.
-    """
-    for name, values in UNDERSTOOD.items():
-        if config.get(name) not in values:
-            raise ConfigError(
-                f"{place} has {name}={quoted(config.get(name))}; supported are BERT and ELECTRA "
-                f"with {name}={values[0]!r}"
-            )
-
-
-def is_understood(config: Mapping[str, Any]) -> bool:
-    """Return whether a model is one of ours; else it is one of transformers, as it is."""
-    architectures = config.get("architectures") or ()
-    others = {"ElectraForMaskedLM", "BertModel", "ElectraModel"} & set(architectures)
-    projects = config.get("embedding_size", config.get("hidden_size")) != config.get("hidden_size")
-    known = all(config.get(name) in values for name, values in UNDERSTOOD.items())
-    return known and not others and not projects
+def stock_objective(config: Mapping[str, Any]) -> str | None:
+    """Return the objective of ours that a configuration of transformers describes; None: none."""
+    width = config.get("hidden_size")
+    if any(config.get(name) not in values for name, values in UNDERSTOOD.items()) or (
+        config.get("embedding_size", width) != width
+    ):
+        return None
+    if config["model_type"] == BERT.model_type:
+        return DEFAULT_OBJECTIVE
+    named = str(config.get("architectures"))  # the others of an ELECTRA have no discriminator
+    return REPLACED_TOKEN_DETECTION if ELECTRA.architecture in named else None
 
 
 def stock_names(kind: StockModel, num_layers: int) -> dict[str, tuple[str, ...]]:
@@ -151,46 +129,17 @@ def to_stock(weights: dict[str, Tensor], kind: StockModel, num_layers: int) -> d
     return renamed
 
 
-def from_stock(
-    stored: dict[str, Tensor], kind: StockModel, num_layers: int, folder: Path
-) -> dict[str, Tensor]:
-    """Return their weights under our names in fp32, token type 0 in the position table.
+def from_stock(stored: dict[str, Tensor], kind: StockModel, num_layers: int) -> dict[str, Tensor]:
+    """Return their weights under our names, token type 0 in the position table.
 
-    They add both to every word of a single segment. What has no name here, or parts that do not
-    belong together, keep their names.
-
-    Raises:
-        ConfigError: two weights have one name and differ, or the token types are no table.
+    Rows of pre-training here have one segment: they add that row to every word of it, so that the
+    logits are equal. What has no name here keeps its own.
     """
-    left = in_fp32(_modern(stored, kind, folder))
-    renamed: dict[str, Tensor] = {}
+    left, renamed = dict(stored), dict[str, Tensor]()
     for ours, theirs in stock_names(kind, num_layers).items():
-        parts = [left[name] for name in theirs if name in left]
-        kinds = {(part.shape, part.dtype) for part in parts}
-        if len(parts) == len(theirs) and len(kinds) == 1 and parts[0].ndim:
+        if all(name in left for name in theirs):
             renamed[ours] = torch.cat([left.pop(name) for name in theirs])
-    types, positions = (left.pop(kind.token_types, None), renamed.get(POSITIONS))
-    if types is not None and positions is not None:
-        is_table = types.shape[1:] == positions.shape[1:] and types.dtype == positions.dtype
-        if not is_table or not len(types):
-            raise ConfigError(f"{folder}: {kind.token_types} is no table beside the positions")
-        renamed[POSITIONS] = positions + types[0]
-    if TIED in left and not torch.equal(left.pop(TIED), renamed.get(WORDS, torch.zeros(()))):
-        raise ConfigError(f"{folder}: {TIED} differs from the word embeddings; here they are tied")
-    return renamed | {name: w for name, w in left.items() if not name.startswith(UNUSED)}
-
-
-def _modern(stored: dict[str, Tensor], kind: StockModel, folder: Path) -> dict[str, Tensor]:
-    """Return weights under the names of today's class with a head."""
-    renamed: dict[str, Tensor] = {}
-    for name, tensor in stored.items():
-        stem, _, last = name.rpartition(".")
-        modern = f"{stem}.{OLD[last]}" if last in OLD else name
-        if modern == "cls.predictions.decoder.bias":
-            modern = "cls.predictions.bias"
-        elif modern.startswith(("embeddings.", "encoder.", "pooler.")):
-            modern = f"{kind.prefix}{modern}"
-        other = renamed.setdefault(modern, tensor)
-        if other is not tensor and not torch.equal(other, tensor):  # NaN differs from itself
-            raise ConfigError(f"{folder}: two weights are {modern}, as {name} is, and they differ")
-    return renamed
+    types = left.pop(kind.token_types, None)
+    if types is not None and POSITIONS in renamed:
+        renamed[POSITIONS] = renamed[POSITIONS] + types[0]
+    return renamed | left

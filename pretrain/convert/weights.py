@@ -1,94 +1,33 @@
-"""The weights in a file: read without executing anything in it, and checked against a model."""
+"""The weights of a model: read from a file of ours, and checked."""
 
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from data_prep.files.quoting import plain, quoted
+from data_prep.files.quoting import first_line, plain, quoted
 from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
 from pretrain.model.shapes import shapes_only
 
 WEIGHTS_FILE = "model.safetensors"
-STORED_WEIGHTS = (WEIGHTS_FILE, "pytorch_model.bin")  # of transformers, in the order of preference
-# Errors of torch.load for a damaged file; which one depends on where the damage is.
-UNREADABLE = (
-    *(OSError, EOFError, RuntimeError, pickle.UnpicklingError, SafetensorError),
-    *(ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError),
-)
 NAMES_SHOWN = 4
 
 
 def stored_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the weights that transformers saved in a folder, in one file or in several.
+    """Return the weights in a folder of ours, in fp32; transformers may have saved it in parts.
 
     Raises:
-        ConfigError: a file is missing or damaged; names it.
+        ConfigError: a file is damaged.
     """
-    stored: dict[str, Tensor] = {}
-    for file in weight_files(folder):
+    weights = dict[str, Tensor]()
+    for file in sorted(folder.glob("model*.safetensors")):
         try:
-            if file.suffix == ".safetensors":
-                content: Any = load_file(file)
-            else:
-                content = torch.load(file, map_location="cpu", weights_only=True)
-        except UNREADABLE as error:
-            reason = plain(str(error).partition("\n")[0])
-            raise ConfigError(
-                f"{file} is damaged, or no file of weights ({reason}); download or export it again"
-            ) from None
-        stored |= named_tensors(content, place=str(file))
-    return stored
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return the files of the weights, safetensors first; none where there are none.
-
-    Raises:
-        ConfigError: an index of several files is damaged.
-    """
-    for name in STORED_WEIGHTS:
-        if (folder / name).is_file():
-            return [folder / name]
-        index = folder / f"{name}.index.json"
-        if index.is_file():
-            weight_map = read_json_object(index).get("weight_map")
-            parts = set(map(str, weight_map.values())) if isinstance(weight_map, dict) else {""}
-            # Files beside it only: an index of somebody else names no others.
-            if not all(part == plain(part) and Path(part).name == part for part in parts):
-                raise ConfigError(
-                    f"{index} is damaged: no weight_map with names of files beside it; download it "
-                    "again"
-                )
-            return [folder / part for part in sorted(parts)]
-    return []
-
-
-def named_tensors(stored: Any, *, place: str) -> dict[str, Tensor]:
-    """Return the content of a file of weights, which may hold anything, checked.
-
-    Raises:
-        ConfigError: it is no dictionary of tensors, or a tensor is larger than its storage.
-    """
-    if not isinstance(stored, dict):
-        raise ConfigError(f"{place} holds no weights but {quoted(type(stored).__name__)}")
-    for name, tensor in stored.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise ConfigError(
-                f"{place} holds {quoted(type(tensor).__name__)} as {quoted(name)}; weights are "
-                "tensors with names"
-            )
-        # An expanded view of a small file could fill any memory once it is copied.
-        is_plain = tensor.layout is torch.strided and not tensor.is_quantized
-        if not is_plain or tensor.untyped_storage().nbytes() < tensor.numel() * tensor.itemsize:
-            raise ConfigError(f"{place}: {plain(name)} is not stored in full; save a plain copy")
-    return stored
+            weights |= in_fp32(load_file(file))
+        except (OSError, SafetensorError) as error:
+            raise ConfigError(f"{file} is damaged ({plain(first_line(error))})") from None
+    return weights
 
 
 def in_fp32(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from pretrain.engine.optimizers import optimizer_named
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives.catalog import objective_of
+from pretrain.model.transformers_encoder import measured
 
 
 def rank_bytes(settings: RunSettings, ds_config: dict[str, Any], world_size: int) -> int:
@@ -43,7 +44,8 @@ def needed_bytes(
     Korthikanti et al. 2022, "Reducing activation recomputation", Eq. 1, in numbers rather than in
     bytes of half precision: of a block, 17 for each number of a state; where scores are written
     out, 2.5 for each score, or 1 without dropout. Of recomputed blocks, the input of each, and one
-    block. Besides, the logits of the predictions. It is right within a third.
+    block. Besides, the logits of the predictions, or of all tokens where a head of transformers
+    is not known. It is right within a third.
     """
     length = settings.data.sequence_length
     product, weight = compute_type(ds_config).itemsize, weight_type(ds_config).itemsize
@@ -59,8 +61,10 @@ def needed_bytes(
         blocks = model.num_layers * block * product
         if execution.recomputes_blocks:
             blocks = model.num_layers * model.width * weight + block * product
-        logits = network.predicts_words * predictions * model.vocabulary_size * product
-        total += number * (length * blocks + logits)
+        words = predictions if network.predicts_words else 0
+        if model.transformers is not None and not measured(model, length).predicts_words:
+            words = length
+        total += number * (length * blocks + words * model.vocabulary_size * product)
     return rank_bytes(settings, ds_config, world_size) + int(total)
 
 

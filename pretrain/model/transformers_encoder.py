@@ -54,7 +54,7 @@ def build_whole(model: ModelSettings, execution: ExecutionPlan = PLAIN) -> Any:
         whole: Any = AutoModelForMaskedLM.from_config(
             config, trust_remote_code=trusts_code(model.transformers), **asked
         )
-    except (ValueError, ImportError, AssertionError) as error:
+    except (ValueError, ImportError, AssertionError, RuntimeError) as error:
         raise ConfigError(f"a {config.model_type} cannot be trained: {first_line(error)}") from None
     is_decoder = config.is_encoder_decoder or getattr(config, "is_decoder", False)
     if is_decoder or (left := [name for name, _ in whole.named_parameters(recurse=False)]):

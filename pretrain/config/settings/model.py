@@ -111,7 +111,7 @@ class ModelSettings(EncodingSettings):
 
     @model_validator(mode="after")
     def _check_shape(self) -> "ModelSettings":
-        if self.width % self.num_heads:
+        if self.transformers is None and self.width % self.num_heads:
             raise ValueError(
                 f"model.width={self.width} cannot be split over model.num_heads={self.num_heads}; "
                 "choose a width that is a multiple of the heads"

@@ -25,7 +25,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 FREE = ("dropout", "attention_dropout")
 # Types whose position table begins with rows that no token takes: those up to padding's.
 OFFSET_BY_PADDING = (
-    *("camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta"),
+    *("camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "roberta"),
     *("roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
 )
 # Entries that say nothing of the model, and differ between versions and places.
@@ -48,9 +48,13 @@ def with_configuration(values: dict[str, Any]) -> dict[str, Any]:
     folder, kind = values.get("folder"), values.get("transformers")
     if folder is None and kind is None:
         return values
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
     if folder is not None and isinstance(kind, str):
         raise ValueError("model.folder and model.transformers both name a model; give one")
     config = _read(folder, kind)
+    if config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not trusts_code(kind):
+        raise ValueError(f"a {config.model_type} has no head for masked words in transformers")
     filled, changes = {"positions": "own", **values}, dict[str, Any]()
     for name, theirs in FIELDS.items():
         known = [one for one in theirs if hasattr(config, one)]

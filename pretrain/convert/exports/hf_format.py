@@ -29,20 +29,17 @@ from pretrain.config.settings import (
     explain,
 )
 from pretrain.config.settings.transformers_config import FIELDS
-from pretrain.convert.model import Pretrained, without_generator
+from pretrain.convert.model import Pretrained, restored_network, without_generator
 from pretrain.convert.stock_models import (
     ELECTRA,
     STOCK_MODELS,
     StockModel,
-    check_understood,
     from_stock,
     stock_model,
+    stock_objective,
     to_stock,
 )
-from pretrain.convert.weights import WEIGHTS_FILE, in_fp32, stored_weights, weight_files
-from pretrain.model.objectives.transformers_model import TransformersModel
-from pretrain.model.position_encoding import PositionEncoding
-from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.convert.weights import WEIGHTS_FILE, stored_weights
 
 CONFIG_FILE, TOKENIZER_CONFIG_FILE = "config.json", "tokenizer_config.json"
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"
@@ -92,12 +89,10 @@ def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
                 f"{pretrained.name} has attached positions, which no model of transformers has; "
                 "use it by tupelo.load"
             )
-        network = TransformersModel(pretrained.model)
-        network.load_state_dict(pretrained.weights, strict=False)
+        network: Any = restored_network(pretrained)
         with quiet():
             network.encoder.whole.save_pretrained(folder)
-        length = pretrained.sequence_length
-        encoder = pretrained.text_encoder
+        length, encoder = pretrained.sequence_length, pretrained.text_encoder
         write_tokenizer(folder, encoder, sequence_length=length, with_token_types=False)
         return
     record = ExportRecord(
@@ -238,10 +233,18 @@ def read_export(folder: Path) -> Pretrained:
     """
     file = folder / CONFIG_FILE
     content = read_json_object(file)
-    kind = next((one for one in STOCK_MODELS.values() if one.model_type == content.get(TYPE)), None)
-    if kind is not None:
-        check_understood(content, file)
-    model, record = _configured(content, kind, place=file)
+    kind = STOCK_MODELS.get(stock_objective(content) or "")
+    if kind is None and content.get(TYPE) != "tupelo":
+        raise ConfigError(f"{file} describes another model than was exported; export again")
+    fields = BERT_FIELDS if kind else TUPELO_FIELDS
+    values = {ours: content[theirs] for ours, theirs in fields.items() if theirs in content}
+    if kind:
+        values |= {"positions": "bert-a", "norm": "post"}
+    try:
+        model = ModelSettings(**values)
+        record = ExportRecord.model_validate_json(json.dumps(content[RECORD]))
+    except ValidationError as error:
+        raise ConfigError(f"{file}: {explain(error)}; export again") from None
     weights, text_encoder = read_folder(folder, record, kind, model.num_layers, fix="export again")
     return Pretrained(
         model=model,
@@ -271,11 +274,11 @@ def read_folder(
         ConfigError: the weights are missing or damaged, or the tokenizer is that of another model.
         TokenizerError: the tokenizer is missing or damaged.
     """
-    if not weight_files(folder):
+    weights = stored_weights(folder)
+    if not weights:
         raise ConfigError(f"{folder / WEIGHTS_FILE} is missing; {fix}")
-    weights = in_fp32(stored_weights(folder))
     if stock is not None:
-        weights = from_stock(weights, stock, num_layers, folder)
+        weights = from_stock(weights, stock, num_layers)
     file = folder / TOKENIZER_FILE
     text_encoder = TextEncoder(load_tokenizer(str(file)), record.tokenizer)
     if text_encoder.fingerprint() != record.vocabulary:
@@ -284,25 +287,3 @@ def read_folder(
             f"differ; {fix}"
         )
     return weights, text_encoder
-
-
-def _configured(
-    content: dict[str, Any], stock: StockModel | None, *, place: Path
-) -> tuple[ModelSettings, ExportRecord]:
-    """Return the settings and the record in the content of config.json."""
-    fields = BERT_FIELDS if stock else TUPELO_FIELDS
-    encoding = POSITION_ENCODINGS.get(str(content.get("positions")), PositionEncoding)
-    # Settings of other encodings may be newer than the export.
-    unread = EncodingSettings.model_fields.keys() - encoding.own_settings
-    missing = sorted({*fields.values(), RECORD} - unread - content.keys())
-    if missing:
-        raise ConfigError(f"{place} lacks {', '.join(missing)}; export again")
-    values = {ours: content[theirs] for ours, theirs in fields.items() if theirs in content}
-    if stock:
-        values |= {"positions": "bert-a", "norm": "post"}
-    try:
-        model = ModelSettings(**values)
-        record = ExportRecord.model_validate_json(json.dumps(content[RECORD]))
-    except ValidationError as error:
-        raise ConfigError(f"{place}: {explain(error)}; export again") from None
-    return model, record

@@ -7,6 +7,7 @@ of positions have a bias, and LayerNorm adds 1e-5. The logits are equal.
 
 import argparse
 import math
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explain
 from pretrain.convert.model import Pretrained
-from pretrain.convert.weights import UNREADABLE, check_weights, in_fp32, named_tensors
+from pretrain.convert.weights import check_weights, in_fp32
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 
 ENCODER = "decoder.sentence_encoder."
@@ -60,6 +61,13 @@ LAYERS_OF_BLOCK = {
     "fc2": "feedforward.output",
     "final_layer_norm": "feedforward_norm",
 }
+
+
+# Errors of torch.load for a damaged file; which one depends on where the damage is.
+UNREADABLE = (
+    *(OSError, EOFError, RuntimeError, pickle.UnpicklingError, ValueError, TypeError),
+    *(KeyError, IndexError, AttributeError, AssertionError),
+)
 
 
 class _Ignored:
@@ -188,7 +196,12 @@ def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{file} is no checkpoint of the TUPE authors' code, which has the entries 'args' and "
             "'model'"
         )
-    return vars(arguments), named_tensors(weights, place=str(file))
+    for name, tensor in weights.items():
+        # An expanded view of a small file could fill any memory once it is copied.
+        is_plain = isinstance(tensor, Tensor) and tensor.layout is torch.strided
+        if not isinstance(name, str) or not is_plain or not tensor.is_contiguous():
+            raise ConfigError(f"{file}: {quoted(name)} is no weight stored in full")
+    return vars(arguments), weights
 
 
 def _model_settings(

@@ -15,7 +15,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
 from pretrain.convert.exports.hf_format import is_export, write_pretrained
 from pretrain.convert.exports.in_transformers import compare_logits, quiet
-from pretrain.convert.external.hf_bert import transformers_folder
+from pretrain.convert.external.transformers_folder import transformers_folder
 from pretrain.convert.model import Pretrained
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.convert.stock_models import stock_model
@@ -42,17 +42,18 @@ def import_model(place: str, target: Path) -> None:
         )
     refuse_existing(target)  # here too: a download takes a while
     pretrained = load_pretrained(place)
-    if pretrained.objective != DEFAULT_OBJECTIVE:
+    if pretrained.model.transformers is not None or pretrained.objective != DEFAULT_OBJECTIVE:
         raise ConfigError(
-            f"{place} is the discriminator of an ELECTRA, without the generator that training "
-            f"needs; fine-tune it as it is: {shell_command('finetune', 'run', place)} ..."
+            f"{place} is no BERT with its head for masked words, and only that becomes a model of "
+            f"ours; fine-tune it ({shell_command('finetune', 'run', place)}), or train it as it "
+            f"is: --model.folder {place}"
         )
     lines = [f"imported {pretrained.name} to {target}"]
     if stock_model(pretrained.model, pretrained.objective) is not None:
         with quiet():
             # Its config.json could name kernels of the Hub, which are code.
             theirs = BertForMaskedLM.from_pretrained(
-                transformers_folder(place), attn_implementation="eager", weights_only=True
+                transformers_folder(place), attn_implementation="eager"
             )
         check = compare_logits(theirs, pretrained, fix=f"{place} is another model than it says")
         difference = f"{check.largest_difference:.2g} in {check.num_logits:,} logits"

@@ -45,11 +45,12 @@ class MaskedLanguageModel(Objective):
     def logits(
         self,
         ids_BS: Tensor,
-        positions_M: Tensor,
+        positions_M: Tensor | None,
         branch_scales: Sequence[BranchScale] | None = None,
+        lengths_B: Tensor | None = None,
     ) -> Tensor:
-        """Return logits_MV at the flat positions `row * S + column` given in positions_M."""
-        x_MD = self.encoder(ids_BS, branch_scales, positions_M=positions_M)
+        """Return logits_MV at the flat positions `row * S + column`, or logits_BSV of all."""
+        x_MD = self.encoder(ids_BS, branch_scales, lengths_B, positions_M)
         logits_MV: Tensor = self.head(x_MD, self.encoder.token_embeddings.weight)
         return logits_MV
 

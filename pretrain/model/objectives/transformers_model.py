@@ -79,7 +79,7 @@ class TransformersModel(Objective):
         Raises:
             ConfigError: it fails, or rows, or the tokens of a row, share states.
         """
-        whole, size = self.encoder.whole, self.encoder.token_embeddings.weight.shape[0]
+        whole, size = self.encoder.whole, self.encoder.whole.config.vocab_size
         generator = torch.Generator().manual_seed(0)
         ids_BS = torch.randint(5, size, (2, length), generator=generator)
         kind = type(whole).__name__

@@ -150,7 +150,7 @@ def test_the_example_of_the_card_runs_and_the_card_has_scores(numbers, capsys, m
 
 
 def test_a_kept_model_is_refused_as_the_start_of_pre_training_in_one_line(classes):
-    with pytest.raises(ConfigError, match="config.json has model_type='tupelo'") as caught:
+    with pytest.raises(ConfigError, match="holds no pre-trained model; give a run") as caught:
         load_pretrained(classes.folder)
     assert "\n" not in str(caught.value)
 

@@ -150,7 +150,7 @@ def test_a_discriminator_of_transformers_has_its_logits_here(tmp_path):
 
 def test_a_discriminator_is_not_imported_for_training(tmp_path):
     save(tmp_path / "model")
-    with pytest.raises(ConfigError, match="without the generator that training needs; fine-tune"):
+    with pytest.raises(ConfigError, match="is no BERT with its head for masked words"):
         import_model(str(tmp_path / "model"), tmp_path / "imported")
     assert not (tmp_path / "imported").exists()
 

@@ -10,19 +10,24 @@ from transformers import CONFIG_MAPPING, AutoModel, AutoModelForMaskedLM, AutoTo
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 
 from data_prep.tokenizer.describe import TokenizerError
+from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.convert.initial_weights import fitting_weights
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.execution import Machine, plan_execution
+from pretrain.engine.footprint import needed_bytes, rank_bytes
 from pretrain.engine.launch import check_rescale
+from pretrain.engine.random_batches import RandomBatches
 from pretrain.model.cost import parameters_by_group, training_cost
+from pretrain.model.execution_plan import PLAIN
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.transformers_encoder import our_name
 from pretrain.schedules.learning_rate import learning_rate_at
 from tests.pretrain.conftest import lines
 from tests.pretrain.engine import training_case as case
+from tests.pretrain.engine.test_engine import run_case
 
 SHAPE = {
     "vocab_size": 64,
@@ -130,6 +135,16 @@ def test_a_step_is_that_of_a_plain_loop_and_a_resumed_engine_the_same(kind, save
             torch.testing.assert_close(torch.tensor(value), weights[key], rtol=0, atol=1e-6)
 
 
+@pytest.mark.ranks
+def test_two_ranks_under_zero_2_train_as_one_and_tied_weights_stay_tied(tmp_path):
+    words = ("--model.transformers", "roberta", "--layer_drop.rescale", "false")
+    plain = case.reference(case.case_settings(*words))
+    found = run_case(2, tmp_path, ["zero2_fp32"], *words)["zero2_fp32"]
+    assert found["losses"] == pytest.approx(plain.losses, rel=2e-6)  # sums in another order
+    assert found["resumed"] == found["losses"][3:]
+    assert found["weights"].keys() == plain.weights.keys()  # one of two names
+
+
 def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
     saved, command, tmp_path
 ):
@@ -169,6 +184,26 @@ def test_flops_are_those_that_torch_counts_and_tied_weights_count_once(saved):
     assert found == 6 * (2 * block + head)
     total = sum(weight.numel() for weight in whole_model("roberta").parameters())
     assert parameters_by_group(settings.model)["total"] == total
+
+
+@pytest.mark.parametrize("kind", ["roberta", "megatron-bert"])
+def test_memory_is_that_of_the_logits_that_its_head_computes(kind):
+    """Of the predictions where the head is known, else of all tokens; of two vocabularies."""
+    needed, computed = [], []
+    for size in (64, 4096):
+        words = ["--model.transformers", kind, "--model.vocabulary_size", str(size)]
+        settings = load_settings("tiny_cpu", words)
+        run = (
+            settings,
+            fill_ds_config(read_ds_config("zero0_fp32", "cpu"), settings, world_size=1),
+            1,
+        )
+        needed.append(needed_bytes(*run, PLAIN, 8) - rank_bytes(*run))
+        model = build_objective(settings.model)
+        (output,) = (part for part in model.modules() if getattr(part, "out_features", 0) == size)
+        output.register_forward_hook(lambda *given: computed.append(given[-1].nbytes))
+        model(*RandomBatches(settings, 8)[0])
+    assert needed[1] - needed[0] == pytest.approx(computed[1] - computed[0], rel=0.01)
 
 
 @pytest.mark.parametrize(
