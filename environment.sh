@@ -9,9 +9,10 @@ fail() { # MESSAGE
 
 # Install what pyproject.toml requires, for these extras too, and put that environment first on PATH:
 # the active one, whose packages stay as they are where they suffice, or else .venv, with exactly the
-# versions of constraints.txt. An environment that has everything is left alone.
+# versions of constraints.txt. An environment that has everything is left alone. By uv, or a pip that
+# is new enough to show where it is.
 prepare_environment() { # [EXTRAS], such as test,clients
-  local extras=${1:-} own=$checkout/.venv versions=() python other=''
+  local extras=${1:-} own=$checkout/.venv versions=() install python other=''
   local -x PYTHONSAFEPATH=1 # a random.py in the folder of the caller would be imported
   local environment=${VIRTUAL_ENV:-${CONDA_PREFIX:-$own}}
   if ! is_complete "$environment/bin/python" "$extras"; then
@@ -19,15 +20,18 @@ prepare_environment() { # [EXTRAS], such as test,clients
     if [[ $environment == "$own" ]]; then
       versions=(-c "$checkout/constraints.txt")
       python=$(find_python)
-      "$own/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$own" >&2 ||
-        fail "$python cannot make $own, see above; on Debian: apt install python3-venv"
+      "$own/bin/python" -m pip --version >/dev/null 2>&1 ||
+        "$python" -m venv --clear --upgrade-deps "$own" >&2 ||
+        fail "$python cannot make $own, see above; without venv, on Debian: apt install python3-venv"
     else
       other=", or deactivate it: then $own is made"
     fi
+    install=("$environment/bin/python" -m pip install --no-compile --no-input --disable-pip-version-check)
+    ! command -v uv >/dev/null || install=(uv pip install --python "$environment/bin/python")
     # DeepSpeed's operators are compiled on demand, if ever: needs no compiler here.
-    DS_BUILD_OPS=0 "$environment/bin/python" -m pip install --no-input --disable-pip-version-check \
-      ${versions[@]+"${versions[@]}"} -e "$checkout${extras:+[$extras]}" >&2 ||
-      fail "pip cannot set up $environment, see above; start again to continue$other"
+    DS_BUILD_OPS=0 "${install[@]}" ${versions[@]+"${versions[@]}"} \
+      -e "$checkout${extras:+[$extras]}" >&2 ||
+      fail "$environment cannot be set up, see above; start again to continue$other"
   fi
   # Hints name a command that works in the shell of the caller.
   [[ $(command -v tupelo) == "$environment/bin/tupelo" || ! -x $environment/bin/tupelo ]] ||

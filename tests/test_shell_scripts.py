@@ -30,7 +30,7 @@ esac
 echo "$call" >>"$CALLS"
 [[ -z ${STUB_FAILS:-} || $call != $STUB_FAILS ]] || { echo "what is wrong"; exit 3; }
 case $call in
-  *'-m venv'*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
+  *'-m venv'*) mkdir -p "$5/bin"; cp "$0" "$5/bin/python" ;;
   *'-m pip'*'[test,clients]') touch "$here/installed-test,clients" "$here/installed-test" ;;
   *'-m pip'*'[test]') touch "$here/installed-test" ;;
 esac
@@ -94,10 +94,18 @@ def test_the_first_start_installs_the_pinned_packages_and_the_second_nothing(che
     result = checkout.run("run_pretrain.sh", "tiny_cpu")
     assert result.returncode == 0 and "about two minutes" in result.stderr
     venv, install, _ = checkout.calls()
-    assert venv == f"python3 -m venv --clear {checkout.root}/.venv"
+    assert venv == f"python3 -m venv --clear --upgrade-deps {checkout.root}/.venv"
     assert install.endswith(f"-c {checkout.root}/constraints.txt -e {checkout.root}")
     assert checkout.run("run_pretrain.sh", "tiny_cpu").stderr == ""
     assert len(checkout.calls(f"{VENV}|{INSTALL}")) == 2
+
+
+def test_uv_installs_where_there_is_one(checkout):
+    checkout.program("uv")
+    assert checkout.run("run_pretrain.sh", "tiny_cpu").returncode == 0
+    (install,) = checkout.calls("uv")
+    assert install.startswith(f"uv pip install --python {checkout.root}/.venv/bin/python -c ")
+    assert not checkout.calls(INSTALL)
 
 
 def test_tests_add_their_packages_once_and_cover_the_trainer_too(checkout):
@@ -112,7 +120,7 @@ def test_tests_add_their_packages_once_and_cover_the_trainer_too(checkout):
 def test_a_failed_installation_is_continued_by_the_next_start(checkout):
     result = checkout.run("run_pretrain.sh", "tiny_cpu", STUB_FAILS="*pip install*")
     assert result.returncode == 1 and "what is wrong" in result.stderr
-    assert "error: pip cannot set up" in result.stderr and "start again" in result.stderr
+    assert ".venv cannot be set up" in result.stderr and "start again" in result.stderr
     assert checkout.run("run_pretrain.sh", "tiny_cpu").returncode == 0
     assert len(checkout.calls(VENV)) == 1
 
