@@ -65,25 +65,29 @@ def test_a_file_that_the_system_refuses_is_one_line():
     assert str(exit.value.code).endswith("nnn: File name too long")
 
 
-def test_threads_that_wait_leave_the_processor_to_other_programs():
+@pytest.mark.parametrize(("running", "looks"), [(1, 10000), (2, 0)])
+def test_threads_that_wait_leave_the_processor_to_other_programs(tmp_path, running, looks):
+    load = tmp_path / "loadavg"
+    load.write_text(f"2.00 1.00 0.50 {running}/80 11206\n")
     inherited = {name: value for name, value in os.environ.items() if name not in WAITING}
     program = """
-import ctypes, importlib.util, pathlib
-from data_prep.files.program import run_program
+import ctypes, importlib.util, pathlib, sys
+from data_prep.files import program
+program.LOAD = pathlib.Path(sys.argv[1])
 def main(words):  # as `import torch` does, in less time
     (torch,) = importlib.util.find_spec("torch").submodule_search_locations
     ctypes.CDLL(str(next(pathlib.Path(torch).parent.glob("torch*/**/libgomp*"))))
-run_program(main)
+program.run_program(main)
 """
     run = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, load],
         cwd=ROOT,
         env={**inherited, "OMP_DISPLAY_ENV": "verbose"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "GOMP_SPINCOUNT = '10000'" in run.stderr
+    assert f"GOMP_SPINCOUNT = '{looks}'" in run.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error(monkeypatch):
