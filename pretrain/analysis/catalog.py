@@ -1,4 +1,4 @@
-"""The analyses by name. A new one is a module with a function `findings`, and a line here.
+"""The analyses by name; a new one is a module of its name with `findings(subjects)`, and a line.
 
 Imports no torch: the help of the command lists the names.
 """
@@ -9,21 +9,16 @@ from typing import NamedTuple
 class Analysis(NamedTuple):
     """One way to look into runs."""
 
-    module: str  # with findings(subjects); imported when it is used
     summary: str  # what it measures, in a line
     over_training: bool = False  # looks at all checkpoints, not at the newest one only
     reads_rows: bool = True  # not weights alone
 
 
-_POSITIONS = "learned positional correlations and the pattern of each head"
-_LAYERS = "how much each block changes its input, and the mean of the change"
 ANALYSES = {
-    "positions": Analysis("pretrain.analysis.positions", _POSITIONS, reads_rows=False),
-    "gradients": Analysis(
-        "pretrain.analysis.gradients", "gradients of the weights and the states of each block", True
+    "positions": Analysis(
+        "learned positional correlations and the pattern of each head", reads_rows=False
     ),
-    "layers": Analysis("pretrain.analysis.layers", _LAYERS, True),
-    "terms": Analysis(
-        "pretrain.analysis.terms", "word and position correlations in the scores of BERT-A"
-    ),
+    "gradients": Analysis("gradients of the weights and the states of each block", True),
+    "layers": Analysis("how much each block changes its input, and the mean of the change", True),
+    "terms": Analysis("word and position correlations in the scores of BERT-A"),
 }

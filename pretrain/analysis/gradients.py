@@ -110,7 +110,11 @@ def measure_gradients(model: Objective, batches: Sequence[MaskedBatch]) -> Gradi
         for state in states:
             state.retain_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        found = _state_gradients(states, batch)
+        gradients = [state.grad.double() for state in states if state.grad is not None]
+        if gradients[-1].dim() == 2:  # of the predicted tokens only
+            whole = torch.zeros_like(gradients[0]).flatten(0, 1)
+            gradients[-1] = whole.index_add_(0, batch.positions_M, gradients[-1])
+        found = [one.reshape(-1, one.shape[-1]) for one in gradients]
         last = found[-1]
         for layer, one in enumerate(found):
             squares = (one.square().sum(), (one * last).sum(), (one - last).square().sum())
@@ -126,16 +130,6 @@ def measure_gradients(model: Objective, batches: Sequence[MaskedBatch]) -> Gradi
         cosines=(with_last / (squares * squares[-1]).sqrt()).tolist(),
         residual=(differences / squares[-1]).sqrt().tolist(),
     )
-
-
-def _state_gradients(states: Sequence[Tensor], batch: MaskedBatch) -> list[Tensor]:
-    """Return dE/dx_l, l = 0 .. L, as [tokens, D] each, in fp64."""
-    gradients = [one.grad.double() for one in states if one.grad is not None]
-    last = gradients[-1]
-    if last.dim() == 2:  # of the predicted tokens only
-        whole = torch.zeros_like(gradients[0]).flatten(0, 1)
-        gradients[-1] = whole.index_add_(0, batch.positions_M, last)
-    return [one.reshape(-1, one.shape[-1]) for one in gradients]
 
 
 def draw_gradients(measured: dict[str, dict[int, Gradients]]) -> Figure:

@@ -59,7 +59,9 @@ def main(arguments: argparse.Namespace) -> None:
     folder = ReportFolder(to, f"the analysis {name}", "--to")
     folder.refuse_if_taken()
     with rc_context(STYLE):
-        write_findings(importlib.import_module(analysis.module).findings(subjects), folder)
+        write_findings(
+            importlib.import_module(f"pretrain.analysis.{name}").findings(subjects), folder
+        )
     print(f"written: {to}")
 
 
