@@ -71,7 +71,8 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
         tokenizer = folder / TOKENIZER_FILE
         # One that is whole is used: those of earlier versions would not be trained again.
         if tokenizer.is_file() and sha256_of(tokenizer) == manifest.tokenizer.sha256:
-            settings = settings.model_copy(update={"tokenizer": str(folder)})
+            loaded = {"tokenizer": str(folder), "lowercase": True, "strip_accents": None}
+            settings = settings.model_copy(update=loaded)
     except ValidationError as error:
         place = folder / MANIFEST_FILE
         raise ShardError(f"{place}: settings: {explain(error, [])}; {REBUILD}") from error

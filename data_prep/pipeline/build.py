@@ -112,6 +112,12 @@ def build(
     start = time.monotonic()
     # At once, what would fail only when all of the text has been read.
     check_language(settings.rules_language, splitter=settings.sentences)
+    for name in ("lowercase", "strip_accents") if _trained_kind(settings) is None else ():
+        if (value := getattr(settings, name)) != BuildSettings.model_fields[name].default:
+            raise TokenizerError(
+                f"data.{name}={quoted(value)} has no effect on a tokenizer that is loaded; remove "
+                "it, or let one be trained: --data.tokenizer wordpiece"
+            )
     if settings.tokenizer == "byte-bpe" and settings.vocabulary_size < SMALLEST_OF_BYTES:
         raise TokenizerError(
             f"vocabulary_size={settings.vocabulary_size} is too small for byte-bpe: special tokens "

@@ -19,7 +19,8 @@ from data_prep.tokenizer.cleaning import (
     cleans,
     for_clean_text,
 )
-from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
+from data_prep.tokenizer.describe import TokenizerError, record_of
+from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +37,14 @@ SENTENCES = (
 )
 # Composed or not, white space of all kinds, and what nobody sees.
 HOSTILE = (
-    *("cafe\u0301", "\ufb01nal \uff11", "a\x0cb\x1cc\x85d", "a  b\n\n\tc  ", "[UNK]", "Straße İ"),
+    *(
+        "cafe\u0301",
+        "\ufb01nal \uff11",
+        "a\x0cb\x1cc\x85d",
+        "a  b\n\n\tc  ",
+        "[UNK] x [SEP]",
+        "Straße İ",
+    ),
     *("soft\u00adware \u200eb\ufeff", "می\u200cخواهم 👩\u200d🚀", "ភាសា\u200bខ្មែរ", "हिन्दी がぎ"),
 )
 RowOf = Callable[[str, str | None], list[int]]  # of a text or a pair
@@ -50,11 +58,10 @@ class TextEncoder:
     def __init__(self, tokenizer: Tokenizer, record: TokenizerRecord) -> None:
         self.tokenizer, self.record = tokenizer, record
         self.special = record.special_tokens
-        self._clean = clean_text if cleans(tokenizer) else str
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True  # as in the shards: "[SEP]" in a text is text
-        self._encoding = for_clean_text(tokenizer)  # as in builds
+        self._mask = str(tokenizer.id_to_token(self.special["mask"]))
+        self._encoding = self.exported()
 
     @property
     def pad(self) -> int:
@@ -69,22 +76,14 @@ class TextEncoder:
     def ids(
         self, first: str, second: str | None = None, *, max_length: int = sys.maxsize
     ) -> list[int]:
-        """Return the row of `pair_ids`, with the mask token for each [MASK] of the texts."""
-        return self._row(
-            self._tokens_and_masks(first),
-            None if second is None else self._tokens_and_masks(second),
-            max_length,
-        )
-
-    def pair_ids(self, first: str, second: str | None = None, *, max_length: int) -> list[int]:
         """Return [CLS] first [SEP], and second [SEP] where there is one.
 
         Rows that are too long lose tokens at the end of the longer text until both are equally
-        long, as with `longest_first` of the tokenizers library. "[MASK]" in a text is text.
+        long, as with `longest_first` of the tokenizers library. The names of special tokens in a
+        text are these tokens, as in transformers, and so is [MASK]; in shards they are text.
         """
-        return self._row(
-            self._tokens(first), None if second is None else self._tokens(second), max_length
-        )
+        pair = [self._tokens(text) for text in (first, second) if text is not None]
+        return self._row(*pair, max_length=max_length)
 
     def padded(self, rows: Sequence[list[int]]) -> "tuple[Tensor, Tensor]":
         """Return ids_BS, padded to the longest row, and lengths_B."""
@@ -96,26 +95,26 @@ class TextEncoder:
         return torch.tensor(ids), torch.tensor(lengths, dtype=torch.int32)
 
     def exported(self) -> Tokenizer:
-        """Return a tokenizer that encodes text as this object does, in any program.
+        """Return the tokenizer of this object for any program; Moses is no part of it.
 
-        Two things differ. Moses is no part of it: users must apply it before. White space in front
-        of a whole text, which is dropped here, is one space where the joint is a space.
+        It makes the ids of shards, with one exception: white space in front of a whole text, which
+        they do not have, is one space where the joint is a space.
         """
         content = json.loads(self.tokenizer.to_str())
-        # White space around a text and around the mask is dropped here, and the joint put after
-        # the mask. This matters where white space is a token.
-        has_joint, unknown = self.record.joint != "", self.special.get("unk", -1)
-        for token in [*content["added_tokens"]]:
+        # White space after a text and around the mask is dropped, and the joint put after the mask.
+        # This matters where white space is a token.
+        has_joint = self.record.joint != ""
+        for token in content["added_tokens"]:
             if token["id"] == self.special["mask"]:
                 token |= {"lstrip": True, "rstrip": not has_joint}
-            if token["id"] == unknown == self.tokenizer.model.token_to_id(token["content"]):
-                content["added_tokens"].remove(token)  # "[UNK]" in a text is text, as here
         tokenizer = Tokenizer.from_str(json.dumps(content))
+        # As transformers does with those that it knows by name.
+        tokenizer.add_special_tokens([*map(tokenizer.id_to_token, self.special.values())])
         spaced, bare = (tokenizer.encode(text, add_special_tokens=False) for text in ("a ", "a"))
-        steps: list[normalizers.Normalizer] = [SINGLE_SPACES]
-        steps = [*CLEANING] if cleans(self.tokenizer) else steps
+        own = for_clean_text(self.tokenizer).normalizer
+        steps = [*CLEANING] if cleans(self.tokenizer) else [SINGLE_SPACES]
         steps += [normalizers.Strip(left=not has_joint)] * (spaced.ids != bare.ids)
-        steps += [tokenizer.normalizer] * (tokenizer.normalizer is not None)
+        steps += [own] * (own is not None)
         tokenizer.normalizer = normalizers.Sequence(steps)
         cls, sep = (self.tokenizer.id_to_token(self.special[role]) for role in ("cls", "sep"))
         tokenizer.post_processor = TemplateProcessing(
@@ -128,27 +127,37 @@ class TextEncoder:
     def compare(
         self, theirs: RowOf | None = None, *, num_random: int = FEW, fix: str = NO_EXPORT
     ) -> None:
-        """Compare rows with those of another program, or of `exported`; Moses is known to differ.
+        """Compare rows with those of another program, or of shards; Moses is known to differ.
 
         0 random texts: nor forms of a text that only our tokenizers treat alike.
 
         Raises:
             TokenizerError: they differ; names a text.
         """
-        exported = self.exported()
-        theirs = theirs or (lambda *texts: exported.encode(*texts).ids)
-        mask = str(self.tokenizer.id_to_token(self.special["mask"]))
+        shards, clean = (
+            for_clean_text(self.tokenizer),
+            clean_text if cleans(self.tokenizer) else str,
+        )
+
+        def in_shards(*texts: str | None) -> list[int]:
+            parts = [" ".join(clean(text).split()) for text in texts if text is not None]
+            return self._row(*(shards.encode(text, add_special_tokens=False).ids for text in parts))
+
         hostile = (*HOSTILE, *_random_texts(num_random)) if num_random else ()
         texts = [*((text, None) for text in (*PROBE_TEXTS, *hostile)), *SENTENCES]
+        if theirs is None:  # where names of special tokens are text
+            texts = [pair for pair in texts if "[" not in pair[0]]
         for first, second in texts if self.record.moses is None else ():
             first = f"a{first}" if self.record.joint else first  # white space before it: known
-            found, ours = theirs(first.replace(MASK, mask), second), self.ids(first, second)
+            found = (theirs or in_shards)(first.replace(MASK, self._mask), second)
+            ours = self.ids(first, second)
             if found != ours:
-                raise TokenizerError(
-                    f"{first!r} becomes {ours} here and {found} in transformers; {fix}"
-                )
+                where = "in transformers" if theirs else "in shards"
+                raise TokenizerError(f"{first!r} becomes {ours} here and {found} {where}; {fix}")
 
-    def _row(self, first: list[int], second: list[int] | None, max_length: int) -> list[int]:
+    def _row(
+        self, first: list[int], second: list[int] | None = None, *, max_length: int = sys.maxsize
+    ) -> list[int]:
         cls, sep = self.special["cls"], self.special["sep"]
         if second is None:
             return [cls, *first[: max_length - 2], sep]
@@ -160,42 +169,29 @@ class TextEncoder:
             of_first, of_second = lengths[::-1] if of_first > of_second else lengths
         return [cls, *first[:of_first], sep, *second[:of_second], sep]
 
-    def _tokens_and_masks(self, text: str) -> list[int]:
-        ids: list[int] = []
-        for number, part in enumerate(text.split(MASK)):
-            if number:
-                ids.append(self.special["mask"])
-            # A comma right after the mask is tokenized as right after a word; Moses separates it.
-            follows_space = number > 0 and (part[:1].isspace() or self.record.moses is not None)
-            ids += self._tokens(part, joint=self.record.joint if follows_space else "")
-        return ids
-
-    def _tokens(self, text: str, *, joint: str = "") -> list[int]:
-        text = " ".join(self._clean(text).split())  # as in the shards
-        if self.record.moses is not None:
-            text = moses_words(text, self.record.moses)
+    def _tokens(self, text: str) -> list[int]:
+        if (language := self.record.moses) is not None:
+            parts = " ".join(clean_text(text).split()).split(MASK)
+            text = f" {MASK} ".join(moses_words(part, language) for part in parts).strip()
         ids: list[int] = self._encoding.encode(
-            joint + text if text else text, add_special_tokens=False
+            text.replace(MASK, self._mask), add_special_tokens=False
         ).ids
         return ids
 
 
-def text_encoder_of(
-    tokenizer: Tokenizer, names: SpecialNames, *, moses: str | None = None
-) -> TextEncoder:
-    """Return the text encoder of an external tokenizer.
+def text_encoder_at(place: str, *, moses: str | None = None) -> TextEncoder:
+    """Return the text encoder of an external tokenizer, which may come after Moses.
 
     Args:
-        tokenizer: in the state in which it is used.
-        names: of special tokens with unusual names.
+        place: as of `load_tokenizer`.
         moses: language of the Moses steps before it; None: no such steps.
 
     Raises:
-        TokenizerError: a special token is missing, or sentences cannot be joined.
+        TokenizerError: it cannot be loaded, lacks a special token, or cannot join sentences.
     """
-    return TextEncoder(
-        tokenizer, record_of(tokenizer, None, kind="loaded", moses=moses, names=names)
-    )
+    tokenizer, names = load_tokenizer(place), special_names_beside(place)
+    record = record_of(tokenizer, None, kind="loaded", moses=moses, names=names)
+    return TextEncoder(tokenizer, record)
 
 
 def _random_texts(number: int) -> Iterator[str]:

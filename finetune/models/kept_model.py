@@ -274,7 +274,7 @@ class Predictor:
     def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
         """Return the logits N x C, or in a regression N numbers in the units of the labels."""
         length = self.record.sequence_length
-        ids = [self._text_encoder.pair_ids(*text, max_length=length) for text in texts]
+        ids = [self._text_encoder.ids(*text, max_length=length) for text in texts]
         rows = TokenRows(ids, pad=self._text_encoder.pad, longest=length)
         self.num_cut += rows.num_full
         logits_NC = logits_of_rows(self._model, rows, uses_bf16=False)

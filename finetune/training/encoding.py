@@ -44,10 +44,7 @@ def encode_task(
     """
 
     def split(examples: Sequence[Example]) -> EncodedSplit:
-        ids = [
-            text_encoder.pair_ids(*example.texts, max_length=sequence_length)
-            for example in examples
-        ]
+        ids = [text_encoder.ids(*example.texts, max_length=sequence_length) for example in examples]
         return EncodedSplit(
             TokenRows(ids, pad=text_encoder.pad, longest=sequence_length),
             [example.label for example in examples if example.label is not None],

@@ -10,9 +10,8 @@ import torch
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
-from data_prep.text.text_encoder import MASK, PROBE_TEXTS, TextEncoder, text_encoder_of
+from data_prep.text.text_encoder import MASK, PROBE_TEXTS, TextEncoder, text_encoder_at
 from data_prep.tokenizer.describe import read_tokenizer
-from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError, lookup
@@ -121,8 +120,7 @@ def check_before_build(settings: RunSettings) -> None:
             f"{pretrained.place} have one already; give {_fix(pretrained)}"
         )
     moses = settings.data.rules_language if settings.data.moses else None
-    ours = text_encoder_of(load_tokenizer(place), special_names_beside(place), moses=moses)
-    _check_tokenizer(pretrained, ours, f"data.tokenizer={place}")
+    _check_tokenizer(pretrained, text_encoder_at(place, moses=moses), f"data.tokenizer={place}")
 
 
 def _check_model(pretrained: Pretrained, settings: RunSettings) -> None:

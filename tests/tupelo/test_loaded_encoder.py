@@ -58,7 +58,7 @@ def test_a_long_text_is_cut_and_the_warning_says_so(encoder):
         batch = encoder.encode(texts, max_length=12)
     words = encoder.text_encoder
     assert batch.lengths.tolist() == [12, len(words.ids("abcd")), 12]
-    assert batch.ids[2].tolist() == words.pair_ids(*texts[2], max_length=12)
+    assert batch.ids[2].tolist() == words.ids(*texts[2], max_length=12)
     with pytest.warns(UserWarning, match="more than 32 tokens") as found:
         assert encoder.hidden_states(texts).shape == (3, 32, 32)
     assert found[0].filename == __file__  # the caller's line

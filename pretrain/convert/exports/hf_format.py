@@ -160,7 +160,6 @@ def write_tokenizer(
     names = {
         f"{role}_token": text_encoder.tokenizer.id_to_token(number)
         for role, number in text_encoder.special.items()
-        if number in tokenizer.get_added_tokens_decoder()  # named, it would be found in texts
     }
     inputs = ["input_ids", *["token_type_ids"] * with_token_types, "attention_mask"]
     config: dict[str, Any] = {

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from data_prep.files.quoting import plain, quoted
 from data_prep.shards.manifest import TOKENIZER_FILE
-from data_prep.text.text_encoder import text_encoder_of
+from data_prep.text.text_encoder import TextEncoder, text_encoder_at
+from data_prep.tokenizer.describe import record_of
 from data_prep.tokenizer.fairseq import fairseq_tokenizer
-from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explain
 from pretrain.convert.model import Pretrained
@@ -85,9 +85,7 @@ def read_tupe(file: Path) -> Pretrained:
     model = _model_settings(arguments, stored, file)
     weights, tokenizer = _our_weights(stored, model, file), file.parent / TOKENIZER_FILE
     if tokenizer.is_file():
-        place = str(tokenizer)
-        names = special_names_beside(place)
-        text_encoder = text_encoder_of(load_tokenizer(place), names, moses=MOSES_LANGUAGE)
+        text_encoder = text_encoder_at(str(tokenizer), moses=MOSES_LANGUAGE)
     else:
         dictionary, codes = file.parent / DICTIONARY_FILE, file.parent / MERGES_FILE
         if missing := [each for each in (dictionary, codes) if not each.is_file()]:
@@ -97,7 +95,8 @@ def read_tupe(file: Path) -> Pretrained:
                 "ids"
             )
         made, copies = fairseq_tokenizer(dictionary, codes, num_rows=model.vocabulary_size)
-        text_encoder = text_encoder_of(made, {}, moses=MOSES_LANGUAGE)
+        record = record_of(made, None, kind="loaded", moses=MOSES_LANGUAGE)
+        text_encoder = TextEncoder(made, record)
         if copies:
             weights = _with_copies(weights, text_encoder.special["unk"], copies)
             size = model.vocabulary_size + copies

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from data_prep.files.hub import connect_to_hub, reason_of
 from data_prep.files.quoting import first_line
 from data_prep.shards.manifest import TOKENIZER_FILE
-from data_prep.text.text_encoder import text_encoder_of
-from data_prep.tokenizer.load import load_tokenizer, special_names_beside
+from data_prep.text.text_encoder import text_encoder_at
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings, explain
@@ -72,11 +71,11 @@ def read_transformers_model(
         weights = {name: w.detach() for w, name in found.items() if name.startswith(wanted)}
         if not trust_remote_code:
             model = model.model_copy(update={"folder": None})
-    tokenizer, is_folder = load_tokenizer(str(folder)), Path(place).is_dir()
+    is_folder = Path(place).is_dir()
     pretrained = Pretrained(
         model=model,
         weights=weights,
-        text_encoder=text_encoder_of(tokenizer, special_names_beside(str(folder))),
+        text_encoder=text_encoder_at(str(folder)),
         name=Path(place).resolve().name if is_folder else place.rpartition("/")[2],
         place=str(folder.absolute()) if is_folder else place,
         step=None,

@@ -11,7 +11,7 @@ class Letters:
 
     pad = 0
 
-    def pair_ids(self, first, second, *, max_length):
+    def ids(self, first, second, *, max_length):
         return [2, *map(ord, first), 3, *map(ord, second), 3][:max_length]
 
 

@@ -74,8 +74,8 @@ def padded_batch(pretrained):
     """Return ids, attention mask and lengths of three rows, one of them a pair."""
     words, special = pretrained.text_encoder, pretrained.text_encoder.special
     rows = [
-        words.pair_ids("abcd efgh", max_length=32),
-        words.pair_ids("abcdefgh ijkl mnop", "abc def", max_length=32),
+        words.ids("abcd efgh", max_length=32),
+        words.ids("abcdefgh ijkl mnop", "abc def", max_length=32),
         [special["cls"], *range(10, 40), special["sep"]],
     ]
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int32)

@@ -5,7 +5,7 @@ from collections import Counter
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from data_prep.text.text_encoder import TextEncoder
-from data_prep.tokenizer.describe import record_of
+from data_prep.tokenizer.describe import read_tokenizer, record_of
 from data_prep.tokenizer.train import train_tokenizer
 
 SENTENCES = [
@@ -44,7 +44,7 @@ def like_roberta():
 
 
 def text_encoder_of(tokenizer, folder, **options):
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return TextEncoder(
-        tokenizer, record_of(tokenizer, folder / "tokenizer.json", kind="wordpiece", **options)
-    )
+    file = folder / "tokenizer.json"
+    tokenizer.save(str(file))
+    loaded = read_tokenizer(file)
+    return TextEncoder(loaded, record_of(loaded, file, kind="wordpiece", **options))

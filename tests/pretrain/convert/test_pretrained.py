@@ -38,7 +38,7 @@ def test_a_run_is_its_newest_checkpoint(source):
     assert (pretrained.name, pretrained.step, pretrained.place) == ("small", 20, str(newest))
     assert pretrained.sequence_length == 32
     assert (
-        pretrained.text_encoder.pair_ids("abcd", max_length=8)[0]
+        pretrained.text_encoder.ids("abcd", max_length=8)[0]
         == pretrained.text_encoder.special["cls"]
     )
 

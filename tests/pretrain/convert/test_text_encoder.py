@@ -19,9 +19,9 @@ def text_encoder(request, tmp_path_factory):
 
 def test_a_text_and_a_pair_are_what_the_template_of_bert_makes_of_them(text_encoder):
     first, second = SENTENCES[:2]
-    assert text_encoder.pair_ids(first, max_length=99) == text_encoder.tokenizer.encode(first).ids
+    assert text_encoder.ids(first, max_length=99) == text_encoder.tokenizer.encode(first).ids
     assert (
-        text_encoder.pair_ids(first, second, max_length=99)
+        text_encoder.ids(first, second, max_length=99)
         == text_encoder.tokenizer.encode(first, second).ids
     )
 
@@ -42,14 +42,14 @@ def test_a_pair_with_masks_is_cut_as_one_without(text_encoder):
     assert row[row.index(sep) + 1 :] == text_encoder.ids(second)[1:] and row.count(mask) == 1
     for length in range(3, 16):
         cut = text_encoder.ids(first, first, max_length=length)
-        assert cut == text_encoder.pair_ids(first, first, max_length=length)
+        assert cut == text_encoder.ids(first, first, max_length=length)
 
 
-def test_text_that_names_special_tokens_is_text(text_encoder):
-    ids = text_encoder.pair_ids("a [SEP] [CLS] [MASK] b", max_length=99)
-    special = [number for number in ids if number in text_encoder.special.values()]
-    unknown = text_encoder.special["unk"]
-    assert [number for number in special if number != unknown] == [ids[0], ids[-1]]
+def test_names_of_special_tokens_in_a_text_are_these_tokens(text_encoder):
+    ids = text_encoder.ids("a [SEP] [CLS] [MASK] [UNK] a")
+    names = ["[CLS]", "[SEP]", "[CLS]", "[MASK]", "[UNK]", "[SEP]"]
+    expected = [text_encoder.tokenizer.token_to_id(name) for name in names]
+    assert [number for number in ids if number in text_encoder.special.values()] == expected
 
 
 def test_the_longer_text_is_cut_first_as_in_the_tokenizers_library(text_encoder):
@@ -57,7 +57,7 @@ def test_the_longer_text_is_cut_first_as_in_the_tokenizers_library(text_encoder)
     for shares in itertools.product((1, 2, 5, 9, 14), repeat=2):
         first, second = (" ".join(text.split()[:share]) for share in shares)
         for max_length in (8, 9, 12, 15, 64):
-            ours = text_encoder.pair_ids(first, second, max_length=max_length)
+            ours = text_encoder.ids(first, second, max_length=max_length)
             text_encoder.tokenizer.enable_truncation(max_length)
             theirs = text_encoder.tokenizer.encode(first, second).ids
             text_encoder.tokenizer.no_truncation()
@@ -67,7 +67,7 @@ def test_the_longer_text_is_cut_first_as_in_the_tokenizers_library(text_encoder)
 def test_moses_comes_before_the_tokenizer_where_it_did_in_the_shards(tmp_path):
     text_encoder = text_encoder_of(trained("wordpiece", moses="en"), tmp_path, moses="en")
     expected = text_encoder.tokenizer.encode("reads a file , names .", add_special_tokens=False).ids
-    assert text_encoder.pair_ids(" reads a file, names.", max_length=99)[1:-1] == expected
+    assert text_encoder.ids(" reads a file, names.", max_length=99)[1:-1] == expected
 
 
 @pytest.mark.parametrize(("moses", "expected"), [(None, ",Ġnames"), ("en", "Ġ,Ġnames")])

@@ -59,13 +59,14 @@ def test_text_of_a_language_has_the_same_ids_everywhere(language, tmp_path, caps
     (tmp_path / "export").mkdir()
     write_tokenizer(tmp_path / "export", encoder, sequence_length=99, with_token_types=False)
     theirs = AutoTokenizer.from_pretrained(tmp_path / "export")
-    rows = [encoder.pair_ids(text, max_length=99) for text in texts]
+    rows = [encoder.ids(text, max_length=99) for text in texts]
     for text, row in zip(texts, rows, strict=True):
         assert theirs(text)["input_ids"] == row
         # The same text composed or not, with what nobody sees, and a name of a special token.
         other = unicodedata.normalize("NFC", f"\ufeff{text}\x0c").replace(" ", "\u00a0\x1c")
-        assert encoder.pair_ids(other, max_length=99) == theirs(other)["input_ids"] == row
-        assert theirs(f"{text} [UNK]")["input_ids"] == encoder.ids(f"{text} [UNK]")
+        assert encoder.ids(other, max_length=99) == theirs(other)["input_ids"] == row
+        named = f"{text} [UNK] [SEP] {text}"
+        assert theirs(named)["input_ids"] == encoder.ids(named)
         words = tokenizer.decode(row).replace(" ", "")
         expected = unicodedata.normalize("NFC", text).lower().replace("\u200b", "")
         assert words == expected.replace(" ", "")
