@@ -112,7 +112,8 @@ class TextEncoder:
         tokenizer.add_special_tokens([*map(tokenizer.id_to_token, self.special.values())])
         spaced, bare = (tokenizer.encode(text, add_special_tokens=False) for text in ("a ", "a"))
         own = for_clean_text(self.tokenizer).normalizer
-        steps = [*CLEANING] if cleans(self.tokenizer) else [SINGLE_SPACES]
+        steps: list[normalizers.Normalizer] = [SINGLE_SPACES]
+        steps = [*CLEANING] if cleans(self.tokenizer) else steps
         steps += [normalizers.Strip(left=not has_joint)] * (spaced.ids != bare.ids)
         steps += [own] * (own is not None)
         tokenizer.normalizer = normalizers.Sequence(steps)

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from tokenizers.normalizers import Replace
 from torch import nn
 from transformers import (
     AutoModel,
@@ -18,6 +19,7 @@ from transformers import (
     pipeline,
 )
 
+from data_prep.text.text_encoder import TextEncoder
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
 from pretrain.convert.exports.export import compare_logits, export, run_of
@@ -326,8 +328,9 @@ def test_logits_of_any_size_may_be_rounded(trained, run, tmp_path):
 
 
 def test_a_tokenizer_that_cuts_otherwise_is_not_written(trained, run, tmp_path, monkeypatch):
-    texts = (("abcd [SEP] efgh", None),)  # text to us, a special token to transformers
-    monkeypatch.setattr("data_prep.text.text_encoder.SENTENCES", texts)
+    other = trained.text_encoder.exported()
+    other.normalizer = Replace("e", "f")
+    monkeypatch.setattr(TextEncoder, "exported", lambda _: other)
     with pytest.raises(ConfigError, match="here and .* in transformers; nothing was written"):
         export(trained, run, tmp_path / "exported")
     assert list(tmp_path.iterdir()) == []
