@@ -46,12 +46,7 @@ from finetune.training.model import (
 )
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.convert.exports.hf_format import (
-    CONFIG_FILE,
-    read_folder,
-    save_weights,
-    write_folder,
-)
+from pretrain.convert.exports.hf_format import CONFIG_FILE, read_folder, save_weights, write_folder
 from pretrain.convert.external.transformers_folder import read_transformers_model
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.weights import WEIGHTS_FILE, check_weights, stored_weights

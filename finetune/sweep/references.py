@@ -16,11 +16,7 @@ from finetune.tasks.task import Task, TaskData, TaskError
 from finetune.training.model import task_model
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RUN_FILE
-from pretrain.convert.pretrained import (
-    Pretrained,
-    checkpoints_of,
-    load_pretrained,
-)
+from pretrain.convert.pretrained import Pretrained, checkpoints_of, load_pretrained
 from pretrain.model.shapes import shapes_only
 
 NEWEST, ALL = "newest", "all"

@@ -25,6 +25,7 @@ _LAYERS_OF_BLOCK = {
     "feedforward.output": ("output.dense",),
     "feedforward_norm": ("output.LayerNorm",),
 }
+TOKEN_TYPES = "embeddings.token_type_embeddings.weight"  # after the prefix
 WORDS, POSITIONS = "encoder.token_embeddings.weight", "encoder.positions.position_embeddings.weight"
 
 
@@ -36,11 +37,6 @@ class StockModel(NamedTuple):
     prefix: str  # of the encoder's weights
     head_layers: dict[str, str]  # ours -> theirs
     head_weights: dict[str, str]  # the same, of single weights
-
-    @property
-    def token_types(self) -> str:
-        """Return the name of the table of token types."""
-        return f"{self.prefix}embeddings.token_type_embeddings.weight"
 
 
 BERT = StockModel(
@@ -123,7 +119,7 @@ def stock_names(kind: StockModel, num_layers: int) -> dict[str, tuple[str, ...]]
 
 def to_stock(weights: dict[str, Tensor], kind: StockModel, num_layers: int) -> dict[str, Tensor]:
     """Return the weights of one of our models under their names, with token types of zeros."""
-    renamed: dict[str, Tensor] = {kind.token_types: torch.zeros(2, weights[WORDS].shape[1])}
+    renamed = {f"{kind.prefix}{TOKEN_TYPES}": torch.zeros(2, weights[WORDS].shape[1])}
     for ours, theirs in stock_names(kind, num_layers).items():
         renamed |= zip(theirs, weights[ours].chunk(len(theirs)), strict=True)
     return renamed
@@ -139,7 +135,7 @@ def from_stock(stored: dict[str, Tensor], kind: StockModel, num_layers: int) -> 
     for ours, theirs in stock_names(kind, num_layers).items():
         if all(name in left for name in theirs):
             renamed[ours] = torch.cat([left.pop(name) for name in theirs])
-    types = left.pop(kind.token_types, None)
+    types = left.pop(f"{kind.prefix}{TOKEN_TYPES}", None)
     if types is not None and POSITIONS in renamed:
         renamed[POSITIONS] = renamed[POSITIONS] + types[0]
     return renamed | left

@@ -7,7 +7,6 @@ of positions have a bias, and LayerNorm adds 1e-5. The logits are equal.
 
 import argparse
 import math
-import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,6 @@ LAYERS = {
     f"{HEAD}dense": "head.dense",
     f"{HEAD}layer_norm": "head.norm",
 }
-LAST_NORM = {f"{ENCODER}emb_out_layer_norm": "encoder.final_norm"}  # PreLN only
 LAYERS_OF_BLOCK = {
     "self_attn.out_proj": "attention.output",
     "self_attn_layer_norm": "attention_norm",
@@ -61,13 +59,6 @@ LAYERS_OF_BLOCK = {
     "fc2": "feedforward.output",
     "final_layer_norm": "feedforward_norm",
 }
-
-
-# Errors of torch.load for a damaged file; which one depends on where the damage is.
-UNREADABLE = (
-    *(OSError, EOFError, RuntimeError, pickle.UnpicklingError, ValueError, TypeError),
-    *(KeyError, IndexError, AttributeError, AssertionError),
-)
 
 
 class _Ignored:
@@ -153,7 +144,7 @@ def tupe_names(model: ModelSettings) -> dict[str, str]:
     """Map the names of the authors' code to ours, without the position table."""
     layers = dict(LAYERS)
     if model.norm == "pre":
-        layers |= LAST_NORM
+        layers[f"{ENCODER}emb_out_layer_norm"] = "encoder.final_norm"
     for number in range(model.num_layers):
         for theirs, ours in LAYERS_OF_BLOCK.items():
             layers[f"{ENCODER}layers.{number}.{theirs}"] = f"encoder.blocks.{number}.{ours}"
@@ -181,15 +172,15 @@ def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with torch.serialization.safe_globals(harmless):
             state = torch.load(file, map_location="cpu", weights_only=True)
-    except UNREADABLE as error:
+    except Exception as error:  # of any class: the file may hold anything
         reason = plain(str(error).strip().partition("\n")[0])
         raise ConfigError(
             f"{file} is damaged, or holds more than can be read without executing what is in it "
             f"({reason}); where you trust it, save its entries 'args' and 'model' alone with "
             "torch.save"
         ) from None
-    arguments = state.get("args") if isinstance(state, dict) else None
-    weights = state.get("model") if isinstance(state, dict) else None
+    entries = state if isinstance(state, dict) else {}
+    arguments, weights = entries.get("args"), entries.get("model")
     if not isinstance(arguments, argparse.Namespace) or not isinstance(weights, dict):
         raise ConfigError(
             f"{file} is no checkpoint of the TUPE authors' code, which has the entries 'args' and "
