@@ -34,18 +34,6 @@ FILES = (
     *("*seed*/result.json", "predictions*"),
 )
 IGNORED = CLOCK | {"seconds", "source", "settings", "reason", "normalizer", "sha256"}
-# Words of the commands that one of the codes spells differently.
-SPELLINGS: dict[str, dict[str, str]] = {
-    "old": {},
-    "today": {
-        "--valid-fraction": "--data.valid_fraction",
-        "--sequence-length": "--data.sequence_length",
-        "--vocabulary-size": "--model.vocabulary_size",
-        "--tokenizer": "--data.tokenizer",
-        "--no-lowercase": "--data.lowercase=false",
-        "--learning-rates": "--learning_rates",
-    },
-}
 
 
 def main():
@@ -102,7 +90,7 @@ def run(side, names, results, old):
     """Run with the code of a side the jobs that have not succeeded with the same words before."""
     jobs, code = {}, old / "code" if side == "old" else ROOT
     for name in names:
-        words = [[SPELLINGS[side].get(word, word) for word in line.split()] for line in JOBS[name]]
+        words = [line.split() for line in JOBS[name]]
         places = json.dumps(words).replace("OLD/", f"{old}/").replace("NAME/", f"{name}/")
         done = results / name / DONE
         if not done.exists() or done.read_text() != places:

@@ -40,15 +40,16 @@ for stage, ranks in itertools.product(range(4), (1, 2)):
     drop = f"{DROP} micro_batch --model.dropout 0.1 --batch.micro_sequences 2"
     RUNS[f"zero{stage}-{ranks}"] = f"{drop} --engine.ds_config zero{stage}_fp32"
 
-BUILD = "data build --valid-fraction 0.1 --corpus text.txt"
-TUNE = "--learning-rates 0.003 --seeds 2 --epochs 3 --batch 8 --to NAME/sweep"
+BUILD = "data build --data.valid_fraction 0.1 --corpus text.txt"
+TUNE = "--learning_rates 0.003 --seeds 2 --epochs 3 --batch 8 --to NAME/sweep"
 PREDICT = "task.tsv --to NAME/predictions.csv"
 JOBS = {
     "shards": [
-        f"{BUILD} --sequence-length 32 --vocabulary-size 256 --to NAME/rows",
-        f"{BUILD} lines.jsonl:weight=1.5 --tokenizer byte-bpe --sequence-length 32 "
-        "--vocabulary-size 400 --rows-per-shard 50 --no-lowercase --to NAME/bytes",
-        f"{BUILD} --tokenizer NAME/rows/tokenizer.json --sequence-length 128 --to NAME/long",
+        f"{BUILD} --data.sequence_length 32 --model.vocabulary_size 256 --to NAME/rows",
+        f"{BUILD} lines.jsonl:weight=1.5 --data.tokenizer byte-bpe --data.sequence_length 32 "
+        "--model.vocabulary_size 400 --rows-per-shard 50 --data.lowercase=false --to NAME/bytes",
+        f"{BUILD} --data.tokenizer NAME/rows/tokenizer.json --data.sequence_length 128 "
+        "--to NAME/long",
     ],
     **{name: [f"{TRAIN} {words}"] for name, words in RUNS.items()},
     "resumed": [
