@@ -75,6 +75,8 @@ class Workers:
             yield from map(function, itertools.chain(first, tasks))
             return
         if self._executor is None:
+            # As Ctrl-C: killed at once, Python reports semaphores of the pool as leaked.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             self._executor = ProcessPoolExecutor(
                 self.count,
                 mp_context=multiprocessing.get_context("spawn"),

@@ -108,7 +108,7 @@ def _different_budgets(arms: Sequence[Arm]) -> list[str]:
         found.append("tokens, at equal FLOPs" if have_equal_flops(ended) else "tokens")
     elif hours == {None} and max(costs) > (1 + SIMILAR_COST) * min(costs):
         shares = ", ".join(f"{cost / costs[0]:.0%}" for cost in costs) if costs[0] else ""
-        found.append(f"FLOPs, at equal tokens ({shares})")
+        found.append(f"FLOPs, at equal tokens ({shares}); --budget flops equals them")
     if any(
         run.settings.get("initial_weights") != runs[0].settings.get("initial_weights")
         for run in runs
