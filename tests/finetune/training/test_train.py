@@ -84,7 +84,7 @@ def test_a_repeated_run_has_the_same_losses_and_scores_bit_for_bit():
         outcomes.append(fine_tuning(seed=seed).run(note, predicts_test=True))
     assert notes[0].all_losses == notes[1].all_losses != notes[2].all_losses
     assert outcomes[0] == outcomes[1]
-    assert len(notes[0].all_losses) == 12 and notes[0].rows == 86
+    assert len(notes[0].all_losses) == 12 and notes[0].rows == 86 + 2 * 30 + 9
 
 
 def test_the_rows_of_each_step_are_those_of_the_order_and_dropout_that_of_the_step():
