@@ -9,7 +9,7 @@
 #   --glue FOLDER           GLUE's original files; hub: from the Hugging Face Hub
 #   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl, .parquet); --text and
 #                           --label name their columns, two for a pair; --regression: labels are
-#                           numbers
+#                           numbers, --multi_label: a row has several
 #   --protocol NAME         quick (default: minutes on a CPU), tupe, pld, electra, or a .toml file
 #   --checkpoints STEP ...  of each run: newest (default), all, or steps of pre-training
 #   --to FOLDER             folder of the results (default: RUN/finetune/PROTOCOL)

@@ -81,6 +81,8 @@ fine_tune() {
     --regression
   run tupelo finetune table runs/first --to scores
   run tupelo finetune predict runs/first reviews.csv --to stars.csv
+  run tupelo finetune run runs/first --train reviews.csv "${REVIEWS[@]}" --name topics --multi_label \
+    --class_weights balanced
 }
 
 convert() {

@@ -10,7 +10,6 @@ rates or seeds.
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,10 +29,10 @@ from finetune.sweep.folder import (
 )
 from finetune.sweep.references import NEWEST, TaskRef, read_model_refs
 from finetune.sweep.sweep import TrialSweep, describe_sweep, report, run_sweep, trials_of
-from finetune.tasks.catalog import SUITES, known_tasks
+from finetune.tasks.catalog import SUITES
 from finetune.tasks.custom import OwnTask
 from finetune.tasks.tables import FORMATS
-from pretrain.config.errors import ConfigError, nearest
+from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
 from pretrain.train.sweeps.pool import locked
 
@@ -143,7 +142,8 @@ def _requested(arguments: argparse.Namespace) -> tuple[TrialSweep, SweepRecord]:
 
     Everything is read and checked, the cheapest first, and nothing is written.
     """
-    protocol, tasks = read_protocol(arguments), read_tasks(arguments)
+    changes = given_settings(arguments, {name: Protocol.model_fields[name] for name in CHANGEABLE})
+    protocol, tasks = load_protocol(arguments.protocol, changes), read_tasks(arguments)
     folder = arguments.to or default_folder(arguments.models, protocol)
     before = read_sweep_record(folder)
     models = read_model_refs(
@@ -153,10 +153,6 @@ def _requested(arguments: argparse.Namespace) -> tuple[TrialSweep, SweepRecord]:
         recorded=before.models if before else (),
     )
     data = {task.name: task.load() for task in tasks}
-    tasks = [
-        replace(task, digests=(found.labelled_digest, found.test_digests))
-        for task, found in zip(tasks, data.values(), strict=True)
-    ]
     for name, found in data.items():
         if protocol.class_weights != "none" and not found.task.labels:
             raise ConfigError(
@@ -182,25 +178,6 @@ def _requested(arguments: argparse.Namespace) -> tuple[TrialSweep, SweepRecord]:
         keep=merged(record, folder).keep or DEFAULT_KEEP,
     )
     return sweep, record
-
-
-def read_protocol(arguments: argparse.Namespace) -> Protocol:
-    """Return the protocol with the changes of the command line.
-
-    Raises:
-        ConfigError: there is no such protocol, a value is wrong, or a task of a suite is misspelt.
-    """
-    changes = given_settings(arguments, {name: Protocol.model_fields[name] for name in CHANGEABLE})
-    protocol = load_protocol(arguments.protocol, changes)
-    own = OwnTask.model_fields["name"].default if arguments.name is None else arguments.name
-    known = list(known_tasks())
-    for task in (*protocol.epochs_of, *protocol.both_orders):
-        # A protocol may serve several tasks of the user's own, each with a command for itself.
-        if task not in (*known, own) and (similar := nearest(task, known)):
-            raise ConfigError(
-                f"protocol {arguments.protocol} names {task!r}, which is not a task{similar}"
-            )
-    return protocol
 
 
 def read_tasks(arguments: argparse.Namespace) -> list[TaskRef]:

@@ -5,14 +5,13 @@ It is what transformers' `AutoModelForSequenceClassification` loads. With `posit
 transformers is the one of its family; others carry their code, as exports of pre-training do.
 
 config.json         its entry "tupelo_fine_tuned" is a `KeptRecord`
-model.safetensors   of a regression in the units of the labels: the last layer scales and shifts
-trained_output/     of a regression: the last layer as it was trained, not rounded by that
+model.safetensors   of a regression in the units of the labels: its last layer scales and shifts
 README.md           the model card
 
-Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel`.
+Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel`; or beside
+the model, of a regression, trained_output/, the last layer as it was trained.
 """
 
-import math
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -46,14 +45,13 @@ from finetune.training.model import (
 )
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.convert.exports.hf_format import CONFIG_FILE, read_folder, save_weights, write_folder
+from pretrain.convert.exports.hf_format import CONFIG_FILE, read_folder, write_folder
 from pretrain.convert.external.transformers_folder import read_transformers_model
 from pretrain.convert.pretrained import Pretrained
-from pretrain.convert.weights import WEIGHTS_FILE, check_weights, stored_weights
+from pretrain.convert.weights import WEIGHTS_FILE, check_weights
 from pretrain.model.shapes import shapes_only
 
 MODEL_FOLDER = "model"  # in the folder of a trial
-OUTPUT_FOLDER = "trained_output"
 FORMER_RECORD_FILE = "fine_tuned.json"
 PARTIAL, REMOVED = ".partial", ".removed"
 MOST_NAMED = 10  # in a message
@@ -100,11 +98,9 @@ def save_model(
     record = record_of(model.settings, data, pretrained, result)
     weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     write_card(partial, record, weights, data.task, result)
-    if not record.labels:
-        trained = {name: weights[name] for name in _output(model)}
-        (partial / OUTPUT_FOLDER).mkdir()
-        save_weights(partial / OUTPUT_FOLDER / WEIGHTS_FILE, trained)
-        weights |= _in_units_of_labels(trained, record)
+    weight, bias = (f"{model.output_name}.{part}" for part in ("weight", "bias"))
+    weights[weight] = weights[weight] * record.spread
+    weights[bias] = weights[bias] * record.spread + record.centre
     write_folder(
         partial,
         record.configuration(),
@@ -190,24 +186,9 @@ def read_model(folder: Path) -> KeptModel:
         named = {f"{WHOLE}{name}": tensor for name, tensor in weights.items()}
         weights = {n: w for n, w in named.items() if n not in dict(model.named_buffers())}
     check_weights(weights, lambda: model, place=str(folder / WEIGHTS_FILE))
-    trained = stored_weights(folder / OUTPUT_FOLDER)
-    scaled = _in_units_of_labels(trained, record) if trained.keys() == _output(model) else {}
-    if scaled and all(torch.equal(tensor, weights[name]) for name, tensor in scaled.items()):
-        weights |= trained
-    elif not is_former:  # transformers has trained or saved it again: in units of the labels
+    if not is_former:  # in units of the labels
         record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
     return KeptModel(record, weights, text_encoder)
-
-
-def _output(model: AnyTaskModel) -> set[str]:
-    return {f"{model.output_name}.weight", f"{model.output_name}.bias"}
-
-
-def _in_units_of_labels(trained: dict[str, Tensor], record: KeptRecord) -> dict[str, Tensor]:
-    return {
-        name: tensor * record.spread + (record.centre if name.endswith("bias") else 0.0)
-        for name, tensor in trained.items()
-    }
 
 
 def as_pretrained(folder: Path) -> Pretrained:
@@ -260,11 +241,8 @@ class Predictor:
                         for label, share in shares.items()
                     }
                 continue
-            # Beside a mean such as a year, the digits that count are those of the spread.
-            places = DIGITS - 1 - math.floor(math.log10(record.spread))
-            for value in map(float, outputs):
-                rounded = round(value, places) if record.centre else float(f"{value:.{DIGITS}g}")
-                yield {"prediction": rounded}
+            for value in outputs:
+                yield {"prediction": float(f"{value:.{DIGITS}g}")}
 
     def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
         """Return the logits N x C, or in a regression N numbers in the units of the labels."""

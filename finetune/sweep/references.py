@@ -12,7 +12,7 @@ from finetune.results.sweep_results import ModelRef
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
-from finetune.tasks.task import Task, TaskData, TaskError
+from finetune.tasks.task import Task, TaskData
 from finetune.training.model import task_model
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RUN_FILE
@@ -29,8 +29,6 @@ class TaskRef:
     task: Task | OwnTask
     place: str = ""  # of the suite's files; unused by the user's own task
     suite: Suite | None = field(default=None, hash=False)  # None: the user's own task
-    # Of the labelled examples and of each test split at the start of the sweep; None: before it.
-    digests: tuple[str, dict[str, str]] | None = field(default=None, hash=False)
 
     @property
     def name(self) -> str:
@@ -42,35 +40,12 @@ class TaskRef:
 
         Raises:
             ConfigError: there is no such folder.
-            TaskError: a file is missing or damaged, or has other examples than at the start.
+            TaskError: a file is missing or damaged.
         """
         if isinstance(self.task, OwnTask):
-            data = read_own(self.task)
-        else:
-            assert self.suite is not None
-            data = read_task(self.suite, self.task, self.place)
-        labelled, test = self.digests or (data.labelled_digest, {})
-        if data.labelled_digest != labelled or not test.items() <= data.test_digests.items():
-            raise TaskError(
-                f"the examples of {self.name} have changed since this sweep was started; "
-                "restore the files, or choose another folder (--to FOLDER)"
-            )
-        return data
-
-
-def load_model(model: ModelRef) -> Pretrained:
-    """Load a model.
-
-    Raises:
-        ConfigError: it does not exist any more, or has other weights.
-    """
-    found = _load(model.source)
-    if model.digest != _digest(found, pretrained=model.pretrained):
-        raise ConfigError(
-            f"{model.source} has changed since this sweep was started; restore it, or choose "
-            "another folder (--to FOLDER)"
-        )
-    return found
+            return read_own(self.task)
+        assert self.suite is not None
+        return read_task(self.suite, self.task, self.place)
 
 
 def read_model_refs(
@@ -105,7 +80,7 @@ def read_model_refs(
                 digest=_digest(loaded, pretrained=pretrained),
             )
             for checkpoint in _selected(place, checkpoints)
-            for loaded in [_load(place, checkpoint)]
+            for loaded in [load_model(place, checkpoint)]
             for pretrained in ((True, False) if from_scratch else (True,))
         ]
         for place in places
@@ -142,8 +117,12 @@ def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:
     return selected
 
 
-def _load(place: str, checkpoint: str | None = None) -> Pretrained:
-    """Load a pre-trained model, or the encoder of a fine-tuned one."""
+def load_model(place: str, checkpoint: str | None = None) -> Pretrained:
+    """Load a pre-trained model, or the encoder of a fine-tuned one.
+
+    Raises:
+        ConfigError: there is none, or transformers has no head for it.
+    """
     if checkpoint is None and is_model(Path(place)):
         return as_pretrained(Path(place))
     found = load_pretrained(place, checkpoint=checkpoint)

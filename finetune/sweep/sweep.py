@@ -80,16 +80,12 @@ class TrialSweep:
         has_predictions = all(predictions_file(folder, split).exists() for split in splits)
         return has_predictions and (self.keep != "all" or has_model(folder))
 
-    def rows(self, task: str) -> int:
-        """Return the number of rows that a trial trains on, in all epochs."""
-        return self.rows_per_epoch(task) * self.protocol.epochs_on(task)
-
     def rows_read(self, task: str) -> int:
-        """Return the number of rows that a trial trains on and scores."""
+        """Return the number of rows that a trial trains on and scores, in all epochs."""
         data = self.data[task]
         of_tests = sum(map(len, data.test.values())) if self.predicts_test else 0
-        scored = sum(map(len, data.development.values())) * self.protocol.epochs_on(task)
-        return self.rows(task) + scored + of_tests
+        of_epoch = self.rows_per_epoch(task) + sum(map(len, data.development.values()))
+        return of_epoch * self.protocol.epochs_on(task) + of_tests
 
     def rows_per_epoch(self, task: str) -> int:
         """Return the number of training rows of a task."""
@@ -123,8 +119,7 @@ def describe_sweep(sweep: TrialSweep) -> str:
             f"models: {', '.join(models)}",
             f"protocol {protocol.name}: learning rates {rates}, {seeds}, batch {protocol.batch}",
             f"to run: {missing.total():,} trials, "
-            f"{sum(sweep.steps(task) * count for task, count in missing.items()):,} steps, "
-            f"{sum(sweep.rows(task) * count for task, count in missing.items()):,} examples",
+            f"{sum(sweep.steps(task) * count for task, count in missing.items()):,} steps",
             f"results: {sweep.folder}",
         ]
     )

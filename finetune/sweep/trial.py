@@ -141,11 +141,11 @@ class TrialRunner:
         """Return the model and the rows of a trial.
 
         Raises:
-            ConfigError: the model cannot be loaded any more, or has other weights.
-            TaskError: the task cannot be read any more, or has other examples.
+            ConfigError: the model cannot be loaded any more.
+            TaskError: the task cannot be read any more.
         """
         if self._loaded is None or self._loaded[:2] != (trial.model, trial.task):
-            pretrained, protocol = load_model(trial.model), self._context.protocol
+            pretrained, protocol = load_model(trial.model.source), self._context.protocol
             rows = encode_task(
                 trial.task.load(),
                 pretrained.text_encoder,

@@ -129,12 +129,5 @@ def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
         main, notes = usual_metric(words)
     elif main == "f1" and labels:
         notes = [f"F1 is that of label {quoted(labels[-1])}"]
-    texts = [str(row.values[name]) for row in rows for name in own.texts]
-    num_quoted = sum(text[1:].endswith('"') and text[0] == '"' for text in texts)
-    if num_quoted and own.train.suffix.lower() == ".tsv":
-        notes.append(
-            f"{own.train}: {counted(num_quoted, 'text')} in quotes, which TSV keeps; to read it as "
-            "CSV with tabs, name it .csv"
-        )
     metrics = metrics_of(labels, main, several=own.multi_label)
     return replace(task, labels=labels, metrics=metrics), notes

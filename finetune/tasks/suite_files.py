@@ -62,11 +62,7 @@ def _folder_of(suite: Suite, task: Task, place: Path) -> Path:
             f"give the one that holds {task.name}/, or hub"
         ) from None
     if plain(task.name) not in found:
-        known = [name for name in suite.tasks if plain(name) in found]
-        raise TaskError(
-            f"{place} has no folder {task.name}; of {suite.name} it holds "
-            f"{', '.join(known) or 'nothing'}; add it, or leave the task out"
-        )
+        raise TaskError(f"{place} has no folder {task.name}; add it, or leave the task out")
     return found[plain(task.name)]
 
 

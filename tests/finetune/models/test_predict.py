@@ -4,9 +4,7 @@ import csv
 import io
 import json
 from math import exp
-from types import SimpleNamespace
 
-import numpy
 import pytest
 import torch
 
@@ -62,20 +60,6 @@ def test_labels_and_probabilities_of_every_format(classes, tmp_path, suffix, cap
     for row, (label, shares) in zip(found, expected, strict=True):
         assert row["prediction"] == label
         assert [float(row[name]) for name in names] == pytest.approx(shares, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("centre", "spread", "outputs", "written"),
-    [
-        (1.7e9, 30.0, [1.7e9, 1.7e9 + 12.3456789], [1.7e9, 1700000012.34568]),
-        (0.0, 1.0, [1.23456789e-8, 0.0, 3.0], [1.234568e-8, 0.0, 3.0]),
-    ],
-)
-def test_numbers_are_written_with_the_digits_that_they_have(centre, spread, outputs, written):
-    record = SimpleNamespace(labels=(), kind=None, centre=centre, spread=spread)
-    predictor = Predictor.__new__(Predictor)
-    predictor.record, predictor.outputs = record, lambda texts: numpy.array(outputs)
-    assert [row["prediction"] for row in predictor.predictions([("text",)])] == written
 
 
 def test_numbers_are_in_the_units_of_the_labels(numbers, tmp_path, capsys):
