@@ -221,7 +221,7 @@ class Predictor:
     def __init__(self, kept: KeptModel, device: torch.device) -> None:
         self.record, self._text_encoder = kept.record, kept.text_encoder
         self.num_cut = 0  # texts, so far, that fill the longest row
-        self._model = kept.restored(attention=attention_on(device)).to(device)
+        self._model = kept.restored(attention=attention_on(device, kept.record.model)).to(device)
 
     def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[dict[str, str | float]]:
         """Yield of each text its `prediction`, and of labels the `probability_LABEL` of each.

@@ -173,7 +173,7 @@ class TrialRunner:
             num_outputs=data.target.num_outputs,
             seed=seed,
             takes_weights=trial.model.pretrained,
-            attention=attention_on(device),
+            attention=attention_on(device, pretrained.model),
         )
         fine_tuning = FineTuning(
             model, data, protocol, learning_rate=rate, seed=seed, device=device

@@ -3,6 +3,7 @@
 N = examples, C = classes, or 1; other letters: positions.py.
 """
 
+import contextlib
 import functools
 from typing import Any, Literal
 
@@ -20,6 +21,8 @@ from pretrain.config.settings.transformers_config import configuration_of, trust
 from pretrain.model.encoder import Encoder, initialise
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.heads import ClassificationHead
+from pretrain.model.kernels.cpu_kernels import KernelError, load_cpu_kernels
+from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.model.transformers_encoder import TransformersEncoder, head_of, inputs_of, their_name
 
 ENCODER = "encoder."  # prefix of its weights in a pre-trained model
@@ -154,10 +157,16 @@ def uses_bf16(precision: Literal["auto", "bf16", "fp32"], device: torch.device) 
     return precision == "bf16" or (precision == "auto" and computes_in_bf16(kind))
 
 
-def attention_on(device: torch.device) -> str:
+def attention_on(device: torch.device, model: ModelSettings) -> str:
     """Return the attention backend of a device, for `TaskModel`."""
-    # PyTorch's kernels accept the padding and bias of every variant; slower on a CPU.
-    return "sdpa" if device.type == "cuda" else "eager"
+    if device.type == "cuda":
+        return "sdpa"  # PyTorch's kernels accept the padding and bias of every variant
+    encoding = POSITION_ENCODINGS.get(model.positions)
+    if encoding is not None and not encoding.has_relative_keys:
+        with contextlib.suppress(KernelError):
+            load_cpu_kernels()
+            return "fused"
+    return "eager"
 
 
 def logits_of_batch(model: AnyTaskModel, batch: Batch, *, uses_bf16: bool) -> Tensor:

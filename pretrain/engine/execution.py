@@ -162,8 +162,6 @@ def _obstacle(attention: str, settings: RunSettings, machine: Machine) -> str | 
     model, encoding = settings.model, POSITION_ENCODINGS[settings.model.positions]
     if encoding.has_relative_keys and attention not in RELATIVE_KEYS:
         return f"it has no vectors for the keys, which model.positions={model.positions!r} adds"
-    if attention == "fused" and model.attention_dropout:
-        return f"it has no attention dropout, and model.attention_dropout={model.attention_dropout}"
     if attention == "fused":
         obstacle = _kernels_obstacle(settings, machine)
         if obstacle is None and _compiles_blocks(settings, machine):

@@ -51,8 +51,7 @@ def fused(inputs: AttentionInputs) -> Tensor:
 
     q_BNSH, k_BNSH, v_BNSH = queries_keys_values(inputs)
     _, terms, scale, dropout, lengths_B = inputs
-    assert not dropout, "refused by execution.py"
-    return fused_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale)
+    return fused_attention(q_BNSH, k_BNSH, v_BNSH, terms.bias_NSS, lengths_B, scale, dropout)
 
 
 def triton(inputs: AttentionInputs) -> Tensor:

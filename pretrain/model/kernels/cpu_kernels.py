@@ -131,11 +131,12 @@ def fused_attention(
     bias_NSS: Tensor | None,
     lengths_B: Tensor | None,
     scale: float,
+    dropout: float = 0.0,
 ) -> Tensor:
-    """Return softmax(scale q k^T + bias) v.
+    """Return dropout(softmax(scale q k^T + bias)) v.
 
     The products are torch's. Scores become weights, and gradients of weights those of scores, in
-    place.
+    place. `dropout` draws 16 bits for a weight from torch's generator, where `F.dropout` draws 64.
 
     Args:
         q_BNSH: queries, fp32 or bf16 like keys and values.
@@ -144,13 +145,14 @@ def fused_attention(
         bias_NSS: fp32; its gradient is summed over the batch in fp32.
         lengths_B: number of keys that are not padding (int32, at least 1); None: all.
         scale: of the scores.
+        dropout: probability that a weight becomes 0.
 
     Raises:
         KernelError: the kernels are not available on this machine.
     """
     with torch.autocast("cpu", enabled=False):
         mixed_BNSH: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
-            q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale
+            q_BNSH, k_BNSH, v_BNSH, bias_NSS, lengths_B, scale, dropout
         )
     return mixed_BNSH
 
@@ -165,31 +167,41 @@ class _Attention(torch.autograd.Function):
         bias_NSS: Tensor | None,
         lengths_B: Tensor | None,
         scale: float,
+        dropout: float,
     ) -> Tensor:
         # Two products read each of them; contiguous keys are transposed without a copy.
         heads = [tensor.contiguous() for tensor in (q_BNSH, k_BNSH, v_BNSH)]
         weights_BNSS = heads[0] @ heads[1].transpose(-1, -2)
         bias_NSS = None if bias_NSS is None else bias_NSS.float().contiguous()
         softmax_(weights_BNSS, scale, bias_NSS, lengths_B)
-        ctx.save_for_backward(*heads, weights_BNSS)
+        mixing_BNSS, kept_BNSS = weights_BNSS, None
+        if dropout:
+            count = weights_BNSS.numel()
+            words = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None)
+            bits_BNSS = words.view(torch.int16)[:count].view_as(weights_BNSS)
+            kept_BNSS = bits_BNSS >= round(2**16 * dropout) - 2**15
+            kept_BNSS = kept_BNSS.to(weights_BNSS.dtype).div_(1 - dropout)
+            mixing_BNSS = weights_BNSS * kept_BNSS
+        ctx.save_for_backward(*heads, weights_BNSS, mixing_BNSS, kept_BNSS)
         ctx.scale = scale
-        return weights_BNSS @ heads[2]
+        return mixing_BNSS @ heads[2]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
         mixed_gradient_BNSH = gradients[0].contiguous()  # two products read it
-        q_BNSH, k_BNSH, v_BNSH, weights_BNSS = ctx.saved_tensors
+        q_BNSH, k_BNSH, v_BNSH, weights_BNSS, mixing_BNSS, kept_BNSS = ctx.saved_tensors
         has_bias = ctx.needs_input_grad[3]
         gradient_BNSS = mixed_gradient_BNSH @ v_BNSH.transpose(-1, -2)
+        if kept_BNSS is not None:
+            gradient_BNSS *= kept_BNSS
         bias_gradient_NSS = softmax_backward_(gradient_BNSS, ctx.scale, weights_BNSS, has_bias)
         return (
             gradient_BNSS @ k_BNSH,
             gradient_BNSS.transpose(-1, -2) @ q_BNSH,
-            weights_BNSS.transpose(-1, -2) @ mixed_gradient_BNSH,
+            mixing_BNSS.transpose(-1, -2) @ mixed_gradient_BNSH,
             bias_gradient_NSS,
-            None,
-            None,
+            *[None] * 3,
         )
 
 

@@ -9,6 +9,7 @@ from finetune.models.kept_model import MODEL_FOLDER, save_model
 from finetune.results.result import TrialResult
 from finetune.tasks.task import Example, Task, TaskData
 from finetune.training.encoding import encode_task
+from finetune.training.model import attention_on
 from finetune.training.train import FineTuning, build_task_model
 from pretrain.convert.pretrained import Pretrained
 from tests.finetune.fine_tuning_case import Notes, protocol, tiny_pretrained
@@ -76,10 +77,15 @@ def fine_tuned(place, *, regression=False, pair=False, start=0.0, pretrained=Non
     data = task_data(regression=regression, pair=pair, start=start)
     rows = encode_task(data, pretrained.text_encoder, sequence_length=LENGTH)
     rules = protocol(epochs=1)
+    device = torch.device("cpu")
     model = build_task_model(
-        pretrained, rules, num_outputs=rows.target.num_outputs, seed=0, takes_weights=True
+        *(pretrained, rules),
+        num_outputs=rows.target.num_outputs,
+        seed=0,
+        takes_weights=True,
+        attention=attention_on(device, pretrained.model),
     )
-    run = FineTuning(model, rows, rules, learning_rate=1e-3, seed=0, device=torch.device("cpu"))
+    run = FineTuning(model, rows, rules, learning_rate=1e-3, seed=0, device=device)
     outcome = run.run(Notes())
     result = TrialResult(
         **{"model": "tiny", "source": "/tiny", "step": 7, "pretrained": True, "task": "letters"},

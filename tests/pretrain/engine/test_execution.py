@@ -34,7 +34,7 @@ def settings_of(*words, length=512):
     [
         (CPU, (), 512, "fused"),
         (CPU, ("--model.positions", "bert-a"), 128, "fused"),
-        (CPU, ("--model.attention_dropout", "0.1"), 512, "eager"),
+        (CPU, ("--model.attention_dropout", "0.1"), 512, "fused"),
         (CPU, ("--engine.compile_blocks", "on"), 512, "eager"),
         (CPU, ("--engine.cpu_kernels", "off"), 512, "eager"),
         (Machine("cpu", torch.float16, 1), (), 512, "eager"),
@@ -62,7 +62,6 @@ def test_attention_is_chosen_by_device_shape_precision_and_variant(
     ("machine", "attention", "words", "obstacle"),
     [
         (HOPPER, "fused", (), "made for CPUs"),
-        (CPU, "fused", ("--model.attention_dropout", "0.1"), "no attention dropout"),
         (CPU, "fused", ("--engine.compile_blocks", "on"), "engine.compile_blocks is on"),
         (CPU, "fused", ("--engine.cpu_kernels", "off"), "engine.cpu_kernels is off"),
         (Machine("cpu", torch.float16, 1), "fused", (), "and this run in torch.float16"),

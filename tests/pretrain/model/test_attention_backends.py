@@ -1,4 +1,4 @@
-"""The gradient of a bias that layers share; backends themselves: test_position_equations.py."""
+"""Dropout of kernels, and the gradient of a shared bias; backends: test_position_equations.py."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from pretrain.model.attention_backends import ATTENTION_BACKENDS
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernels import triton_attention
-from pretrain.model.kernels.cpu_kernels import obstacle_to_cpu_kernels
+from pretrain.model.kernels.cpu_kernels import fused_attention, obstacle_to_cpu_kernels
 from pretrain.model.torch_attention import AttentionInputs
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
@@ -15,6 +15,34 @@ HEADS, LENGTH, HEAD_WIDTH = 2, 24, 16
 HERE = ["eager", "sdpa"]
 if obstacle_to_cpu_kernels() is None:
     HERE.append("fused")
+
+
+@pytest.mark.skipif("fused" not in HERE, reason="there are no kernels for this CPU")
+def test_the_kernels_drop_weights_and_their_gradients():
+    shape, dropout = (8, HEADS, LENGTH, LENGTH), 0.3
+    qkv, upstream = torch.randn(3, *shape), torch.randn(shape)
+    lengths = torch.tensor([LENGTH, 5, 1, *[LENGTH] * 5], dtype=torch.int32)
+    is_word = (torch.arange(LENGTH) < lengths[:, None, None, None]).expand(shape)
+
+    def found(leaf, seed=3):
+        torch.manual_seed(seed)
+        return fused_attention(*leaf, None, lengths, 0.2, dropout)
+
+    def kept(seed):  # where the values are a unit matrix, the output is the weights
+        return found([*qkv[:2], torch.eye(LENGTH).expand(shape)], seed) != 0
+
+    def expected(leaf):
+        scores = (0.2 * leaf[0] @ leaf[1].mT).masked_fill(~is_word, -torch.inf)
+        return (scores.softmax(-1) * kept(3) / (1 - dropout)) @ leaf[2]
+
+    assert float(kept(3)[is_word].float().mean()) == pytest.approx(1 - dropout, abs=0.03)
+    assert not torch.equal(kept(3), kept(4))
+    results = []
+    for function, leaf in ((found, qkv.clone()), (expected, qkv.double())):
+        output = function(leaf.requires_grad_())
+        results.append((output.detach(), *torch.autograd.grad((output * upstream).sum(), leaf)))
+    for ours, true in zip(*results, strict=True):
+        assert float((ours - true).norm() / true.norm()) < 2e-5
 
 
 @pytest.mark.parametrize("name", HERE)
