@@ -79,6 +79,8 @@ def read_own(own: OwnTask) -> TaskData:
     rows = read_rows(own.train, columns)
     task, notes = _task_of(own, rows)
     train, test = examples_of(task, rows, own.train), dict[str, list[Example]]()
+    if empty := sum(not "".join(example.texts).strip() for example in train):
+        notes.append(f"warning: {counted(empty, 'row')} of {own.train} without text")
     if own.test is not None:
         test["test"] = examples_of(
             task, read_rows(own.test, own.texts), own.test, is_labelled=False

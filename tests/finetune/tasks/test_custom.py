@@ -147,13 +147,15 @@ def many_rows(number):
     return [{"text": f"sentence {index}", "label": "xy"[index % 2]} for index in range(number)]
 
 
-def test_texts_of_the_development_file_that_are_trained_on_have_a_warning(tmp_path):
-    rows = "text\tlabel\na\tyes\nb\tno\nc\tno\n"
+def test_texts_that_are_empty_or_trained_on_have_a_warning(tmp_path):
+    rows = "text\tlabel\na\tyes\nb\tno\nc\tno\n \tyes\n"
     train, dev = (tmp_path / name for name in ("train.tsv", "dev.tsv"))
     train.write_text(rows)
     dev.write_text(rows.replace("c\t", "new\t"))
-    (note,) = read_own(OwnTask(train=train, dev=dev)).notes
-    assert note == f"warning: texts of 2 rows of {dev} are trained on"
+    assert read_own(OwnTask(train=train, dev=dev)).notes == (
+        f"warning: 1 row of {train} without text",
+        f"warning: texts of 3 rows of {dev} are trained on",
+    )
 
 
 def test_without_a_development_file_a_tenth_of_the_training_rows_is_held_out(tmp_path):
