@@ -81,6 +81,13 @@ def read_own(own: OwnTask) -> TaskData:
     train, test = examples_of(task, rows, own.train), dict[str, list[Example]]()
     if empty := sum(not "".join(example.texts).strip() for example in train):
         notes.append(f"warning: {counted(empty, 'row')} of {own.train} without text")
+    texts = [text for example in train for text in example.texts]
+    num_quoted = sum(text[1:].endswith('"') and text[0] == '"' for text in texts)
+    if num_quoted and own.train.suffix.lower() == ".tsv":
+        notes.append(
+            f"{own.train}: {counted(num_quoted, 'text')} in quotes, which TSV keeps; to read it as "
+            "CSV with tabs, name it .csv"
+        )
     if own.test is not None:
         test["test"] = examples_of(
             task, read_rows(own.test, own.texts), own.test, is_labelled=False

@@ -74,6 +74,7 @@ def test_quotes_in_tsv_are_ordinary_characters_and_a_pair_is_in_the_order_of_the
     rows = [{"b": 'She said "no".', "a": word, "label": word} for word in ('"', '"y"')]
     data = read_own(own(tmp_path, rows, suffix=".tsv", texts=("a", "b")))
     assert data.train[0] == Example(('"', 'She said "no".'), 0, "0")
+    assert any("train.tsv: 1 text in quotes, which TSV keeps" in note for note in data.notes)
 
 
 def test_csv_of_a_spreadsheet_in_utf16_and_binary_parquet_are_text(tmp_path):
