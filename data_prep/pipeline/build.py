@@ -354,11 +354,12 @@ class _Build:
         used[[*tokenizer.special_tokens.values()]] = True
         asked = self.settings.vocabulary_size if _trained_kind(self.settings) else 0
         unused = 1 - used.sum() / max(size, asked)
-        is_bad = unknown > WORTH_A_WARNING or unused > MOST_UNUSED
+        lost, idle = unknown > WORTH_A_WARNING, bool(asked) and unused > MOST_UNUSED
         print(
-            f"{'warning' if is_bad else 'note'}: {unknown:.2%} of the tokens are [UNK] (less in a "
-            f"larger vocabulary, none with byte-bpe), {unused:.1%} of {max(size, asked):,} entries "
-            "never occur",
+            f"{'warning' if lost or idle else 'note'}: {unknown:.2%} of the tokens are [UNK]"
+            f"{' (less in a larger vocabulary, none with byte-bpe)' if lost else ''}, "
+            f"{unused:.1%} of {max(size, asked):,} entries never occur"
+            f"{' (fewer with a smaller --model.vocabulary_size)' if idle else ''}",
             file=sys.stderr,
         )
 

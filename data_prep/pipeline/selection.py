@@ -5,6 +5,7 @@ text/deduplicate.py.
 """
 
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from data_prep.pipeline.segments import ReadSegment, Segment, SegmentFiles
 from data_prep.settings import BuildSettings
 from data_prep.text.deduplicate import repetitions
 from data_prep.text.sampling import Before, held_out
+
+WORTH_A_NOTE = 0.1  # share of paragraphs that are repeated
 
 Flags = NDArray[np.bool_]
 
@@ -58,6 +61,13 @@ def select_paragraphs(
         first_document, first_paragraph = documents.stop, paragraphs.stop
         num_words += segment.words
     shutil.rmtree(scratch, ignore_errors=True)
+    repeated = sum(segment.cleaning["paragraphs dropped: repeated"] for segment in kept)
+    if repeated > WORTH_A_NOTE * counts[1]:
+        print(
+            f"note: {repeated / counts[1]:.0%} of the paragraphs (the lines of a text, also of a "
+            "cell) repeat earlier ones and are dropped; --data.deduplicate documents keeps them",
+            file=sys.stderr,
+        )
     return kept
 
 

@@ -61,7 +61,7 @@ def check_column(place: str | Path, column: str, columns: Sequence[str]) -> None
     if column not in columns:
         raise CorpusError(
             f"{place}: has no column {column!r}, it has {', '.join(columns) or 'none'}; "
-            "say which one is the text: column=NAME"
+            f"say which one is the text: {place}:column=NAME"
         )
 
 

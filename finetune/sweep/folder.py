@@ -109,7 +109,7 @@ def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
     place = Path(models[0])
     if len(models) > 1 or not place.is_dir() or is_model(place):
         raise ConfigError(
-            "several models, a fine-tuned one and one that is not a folder need --to FOLDER for "
-            "their results, such as --to runs/finetune"
+            "say where the results go, such as --to runs/finetune: only those of one run have a "
+            "place of their own"
         )
     return Path(run_of(place.absolute()), "finetune", protocol.name)

@@ -165,8 +165,9 @@ class RunSettings(Section):
         if self.data.sequence_length > self.model.max_sequence_length:
             raise ValueError(
                 f"data.sequence_length={self.data.sequence_length} is longer than "
-                f"model.max_sequence_length={self.model.max_sequence_length}; give shorter "
-                "sequences, or a new model more positions"
+                f"model.max_sequence_length={self.model.max_sequence_length}; give "
+                f"--data.sequence_length {self.model.max_sequence_length}, or a new model more "
+                "positions"
             )
         return self
 

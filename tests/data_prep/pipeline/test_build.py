@@ -145,6 +145,12 @@ def test_repeated_documents_and_paragraphs_are_dropped_and_counted(tmp_path):
         assert manifest.cleaning == cleaning
 
 
+def test_lines_that_many_documents_repeat_are_dropped_with_a_note(tmp_path, capsys):
+    text = "".join(f"Note {n} is short.\nNothing else was found.\n\n" for n in range(60))
+    build(small(tmp_path / "text.txt", text), tmp_path / "shards", workers=1)
+    assert "note: 49% of the paragraphs" in capsys.readouterr().err  # 59 of 120
+
+
 def test_a_long_document_is_held_out_whole_or_not_at_all(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(text, "LONGEST_DOCUMENT", 100)
     names = ["oft", "not", "ton", "too", "fit", "tin"]  # of letters that each side has
