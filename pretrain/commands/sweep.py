@@ -1,6 +1,6 @@
 """Train several arms, each with several seeds, and compare them.
 
-    tupelo sweep                              bert_a, bert_r, t5, tupe_r, tupe_r_pld
+    tupelo sweep                              the five arms of ./run_pretrain.sh
     tupelo sweep bert_a mine.toml --seeds 3   two arms with three seeds each
     tupelo sweep theta_bar                    the arms and seeds of a spec
     tupelo sweep --hours 2                    two hours for each run

@@ -69,8 +69,9 @@ def ours(theirs, positions, settings):
         for name, names in stock_names(BERT, 2).items()
         if not name.startswith("encoder.positions.")
     }
+    types = stored["bert.embeddings.token_type_embeddings.weight"]
     weights["encoder.token_embeddings.weight"] = (
-        weights["encoder.token_embeddings.weight"] + stored[BERT.token_types][0]
+        weights["encoder.token_embeddings.weight"] + types[0]
     )
     for name, weight in theirs.bert.positions.state_dict().items():
         weights[f"encoder.positions.{name}"] = weight

@@ -130,7 +130,7 @@ def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, ca
         run("--name", "x", "--steps", "7")
     assert end.value.code == 3
     output, errors = capsys.readouterr()
-    assert "[3/4] tupe_r-seed0: failed with status 3\n" in output
+    assert "[4/5] tupe_r-seed0: failed with status 3\n" in output
     failed, stopped = errors.splitlines()
     assert failed == "1 run failed; the others have ended"
     assert stopped.startswith(f"Stopped. Continue with: tupelo sweep {' '.join(ARMS)} --name x ")
@@ -140,7 +140,7 @@ def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, ca
     with pytest.raises(SystemExit) as end:
         run("--name", "x", "--steps", "7")
     assert end.value.code == 1
-    assert "[3/4] tupe_r-seed0: ended without a result" in capsys.readouterr().out
+    assert "[4/5] tupe_r-seed0: ended without a result" in capsys.readouterr().out
     monkeypatch.delenv("STUB_NO_RESULT")
     here.log.unlink()
     run("--name", "x", "--steps", "7")
@@ -150,8 +150,8 @@ def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, ca
     (here.folder / "runs/x/bert_r-seed0/run.json").write_text('{"steps": 9}')
     with pytest.raises(ConfigError, match="bert_r-seed0 with other .*steps .was 9, is 7"):
         run("--name", "x", "--steps", "7")
-    assert "[2/4] bert_r-seed0: finished before" in output
-    assert "[3/4] tupe_r-seed0: resuming in runs/x/tupe_r-seed0" in output
+    assert "[2/5] bert_r-seed0: finished before" in output
+    assert "[4/5] tupe_r-seed0: resuming in runs/x/tupe_r-seed0" in output
 
 
 def test_an_arm_that_cannot_be_measured_is_refused_before_any_is_trained(here, run, monkeypatch):
