@@ -165,7 +165,9 @@ class TrialRunner:
         train = data.train.rows
         if train.num_full:
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
-            send(f"{of_all} have {train.longest} tokens or more, and are cut to that")
+            most = train.longest < protocol.sequence_length
+            reason = ", all that the encoder has positions for" if most else ""
+            send(f"{of_all} have {train.longest} tokens or more, and are cut to that{reason}")
         seed, rate, device = trial.seed, trial.learning_rate, self._device
         model = build_task_model(
             pretrained,
