@@ -59,6 +59,7 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
+            signal.signal(signal.SIGTERM, self._at_sigterm)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield `function(task)` for each task, in the order of the tasks.
@@ -76,7 +77,7 @@ class Workers:
             return
         if self._executor is None:
             # As Ctrl-C: killed at once, Python reports semaphores of the pool as leaked.
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            self._at_sigterm = signal.signal(signal.SIGTERM, signal.default_int_handler)
             self._executor = ProcessPoolExecutor(
                 self.count,
                 mp_context=multiprocessing.get_context("spawn"),

@@ -1,5 +1,6 @@
 """Encode text as rows of token ids, as the training text was encoded."""
 
+import functools
 import hashlib
 import json
 import random
@@ -18,6 +19,7 @@ from data_prep.tokenizer.cleaning import (
     clean_text,
     cleans,
     for_clean_text,
+    own_normalizer,
 )
 from data_prep.tokenizer.describe import TokenizerError, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
@@ -61,7 +63,10 @@ class TextEncoder:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._mask = str(tokenizer.id_to_token(self.special["mask"]))
-        self._encoding = self.exported()
+
+    @functools.cached_property
+    def _encoding(self) -> Tokenizer:  # takes seconds for a large vocabulary; not all encode
+        return self.exported()
 
     @property
     def pad(self) -> int:
@@ -111,11 +116,11 @@ class TextEncoder:
         # As transformers does with those that it knows by name.
         tokenizer.add_special_tokens([*map(tokenizer.id_to_token, self.special.values())])
         spaced, bare = (tokenizer.encode(text, add_special_tokens=False) for text in ("a ", "a"))
-        own = for_clean_text(self.tokenizer).normalizer
+        own = own_normalizer(self.tokenizer)
         steps: list[normalizers.Normalizer] = [SINGLE_SPACES]
         steps = [*CLEANING] if cleans(self.tokenizer) else steps
         steps += [normalizers.Strip(left=not has_joint)] * (spaced.ids != bare.ids)
-        steps += [own] * (own is not None)
+        steps += [own] if own is not None else []
         tokenizer.normalizer = normalizers.Sequence(steps)
         cls, sep = (self.tokenizer.id_to_token(self.special[role]) for role in ("cls", "sep"))
         tokenizer.post_processor = TemplateProcessing(

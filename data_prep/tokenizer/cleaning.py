@@ -74,10 +74,17 @@ def for_clean_text(tokenizer: Tokenizer) -> Tokenizer:
     """Return one without the cleaning, which takes half of the time; "[SEP]" in a text is text."""
     bare = Tokenizer.from_str(tokenizer.to_str())
     bare.encode_special_tokens = True
-    if cleans(bare):
-        rest = range(len(CLEANING), len(bare.normalizer))
-        bare.normalizer = normalizers.Sequence([bare.normalizer[n] for n in rest])
+    if (own := own_normalizer(tokenizer)) is not None:
+        bare.normalizer = own
     return bare
+
+
+def own_normalizer(tokenizer: Tokenizer) -> Any:
+    """Return what a tokenizer does to a text beside the cleaning; None: it has no normalizer."""
+    whole = tokenizer.normalizer
+    if not cleans(tokenizer):
+        return whole
+    return normalizers.Sequence([whole[n] for n in range(len(CLEANING), len(whole))])
 
 
 def _steps(normalizer: Any) -> list[Any]:

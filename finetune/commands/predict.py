@@ -65,15 +65,11 @@ def main(arguments: argparse.Namespace) -> None:
     refuse_unusable_gpus()
     predictor = Predictor(kept, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     table = csv.writer(found if to else sys.stdout, lineterminator="\n")
-    columns: dict[str, None] = {}
+    others = dict.fromkeys(name for row in rows for name in row if name not in predictor.columns)
+    columns = [*others, *predictor.columns]
+    table.writerow(columns)
     with progress_bar("predict", len(texts), "row", shown=len(texts) > CHUNK) as bar:
         for row, predicted in zip(rows, predictor.predictions(texts), strict=True):
-            if not columns:
-                columns = dict.fromkeys(
-                    name for one in rows for name in one if name not in predicted
-                )
-                columns |= dict.fromkeys(predicted)
-                table.writerow(columns)
             cells = [(row | predicted).get(name, "") for name in columns]
             table.writerow(
                 json.dumps(cell) if isinstance(cell, list | dict) else cell for cell in cells

@@ -223,11 +223,13 @@ class Predictor:
         self.num_cut = 0  # texts, so far, that fill the longest row
         self._model = kept.restored(attention=attention_on(device, kept.record.model)).to(device)
 
-    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[dict[str, str | float]]:
-        """Yield of each text its `prediction`, and of labels the `probability_LABEL` of each.
+    @property
+    def columns(self) -> list[str]:
+        """Return `prediction`, and of labels the `probability_LABEL` of each."""
+        return ["prediction", *(f"probability_{label}" for label in self.record.labels)]
 
-        Several labels are joined by semicolons.
-        """
+    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[dict[str, str | float]]:
+        """Yield the `columns` of each text; several labels are joined by semicolons."""
         record, several = self.record, self.record.kind == "multi-label"
         for start in range(0, len(texts), CHUNK):
             outputs = self.outputs(texts[start : start + CHUNK])
@@ -236,10 +238,8 @@ class Predictor:
                     shares = dict(zip(record.labels, row.tolist(), strict=True))
                     chosen = [label for label, share in shares.items() if share > 0.5]
                     best = ";".join(chosen) if several else max(shares, key=shares.__getitem__)
-                    yield {"prediction": best} | {
-                        f"probability_{label}": float(f"{share:.{DIGITS}g}")
-                        for label, share in shares.items()
-                    }
+                    rounded = (float(f"{share:.{DIGITS}g}") for share in shares.values())
+                    yield dict(zip(self.columns, [best, *rounded], strict=True))
                 continue
             for value in outputs:
                 yield {"prediction": float(f"{value:.{DIGITS}g}")}
