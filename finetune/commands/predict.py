@@ -13,14 +13,15 @@ import csv
 import io
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from data_prep.files.atomic import save_text
+from data_prep.files.progress_bar import progress_bar
+from finetune.results.model_folder import kept_folder
+from finetune.tasks.examples import text_in
+from finetune.tasks.tables import read_rows
 from pretrain.config.errors import ConfigError
-
-if TYPE_CHECKING:
-    from finetune.models.kept_record import KeptRecord
 
 STDIN = Path("/dev/stdin")
 
@@ -46,13 +47,6 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: there is no such model, or an option does not fit it.
         TaskError: the file of the texts cannot be read.
     """
-    # Imported late: torch takes seconds.
-    import torch
-
-    from data_prep.files.progress_bar import progress_bar
-    from finetune.models.kept_model import CHUNK, Predictor, kept_folder, read_model
-    from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
-
     to, found = arguments.to, io.StringIO()
     if to is not None and to.suffix.lower() != ".csv":
         raise ConfigError(f"--to {to}: predictions are CSV; name a .csv file")
@@ -60,8 +54,18 @@ def main(arguments: argparse.Namespace) -> None:
         raise ConfigError(f"{to.parent} is no folder; make it, or choose another --to")
     if to is not None and to.exists():
         raise ConfigError(f"{to} exists; choose another --to, or remove it")
-    kept = read_model(kept_folder(arguments.model))
-    rows, texts = _rows(arguments, kept.record)
+    folder, is_file = kept_folder(arguments.model), arguments.file not in (None, Path("-"))
+    file = arguments.file if is_file else STDIN
+    if not file.exists():
+        raise ConfigError(f"{file} cannot be read: No such file or directory")
+    # Imported late: torch takes seconds.
+    import torch
+
+    from finetune.models.kept_model import CHUNK, Predictor, read_model
+    from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
+
+    kept = read_model(folder)
+    rows, texts = _rows(file, kept.record.texts, None if is_file else ".txt")
     refuse_unusable_gpus()
     predictor = Predictor(kept, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     table = csv.writer(found if to else sys.stdout, lineterminator="\n")
@@ -89,13 +93,8 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _rows(
-    arguments: argparse.Namespace, record: "KeptRecord"
+    file: Path, columns: Sequence[str], suffix: str | None
 ) -> tuple[list[dict[str, object]], list[tuple[str, ...]]]:
-    from finetune.tasks.examples import text_in
-    from finetune.tasks.tables import read_rows
-
-    is_file = arguments.file not in (None, Path("-"))
-    file = arguments.file if is_file else STDIN
-    rows = read_rows(file, record.texts, suffix=None if is_file else ".txt", every_column=True)
-    texts = [tuple(text_in(row, column, file) for column in record.texts) for row in rows]
+    rows = read_rows(file, columns, suffix=suffix, every_column=True)
+    texts = [tuple(text_in(row, column, file) for column in columns) for row in rows]
     return [row.values for row in rows], texts

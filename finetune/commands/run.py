@@ -11,7 +11,7 @@ rates or seeds.
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import ValidationError
 
@@ -28,13 +28,15 @@ from finetune.sweep.folder import (
     save_sweep_record,
 )
 from finetune.sweep.references import NEWEST, TaskRef, read_model_refs
-from finetune.sweep.sweep import TrialSweep, describe_sweep, report, run_sweep, trials_of
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.custom import OwnTask
 from finetune.tasks.tables import FORMATS
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import explain
 from pretrain.train.sweeps.pool import locked
+
+if TYPE_CHECKING:
+    from finetune.sweep.sweep import TrialSweep
 
 # Settings of a protocol that are options of the command line.
 CHANGEABLE = [name for name in Protocol.model_fields if name not in ("name", "epochs_of")]
@@ -128,6 +130,8 @@ def main(arguments: argparse.Namespace) -> None:
             + shell_command("finetune", "run", "runs/NAME", "--tasks", "all", "--glue", "FOLDER")
         )
     sweep, record = _requested(arguments)
+    from finetune.sweep.sweep import describe_sweep, report, run_sweep
+
     if arguments.dry_run:
         print(describe_sweep(sweep))
         return
@@ -137,7 +141,7 @@ def main(arguments: argparse.Namespace) -> None:
         report(sweep, has_failed=run_sweep(sweep, arguments.at_once))
 
 
-def _requested(arguments: argparse.Namespace) -> tuple[TrialSweep, SweepRecord]:
+def _requested(arguments: argparse.Namespace) -> tuple["TrialSweep", SweepRecord]:
     """Return the sweep of the command, and the record of what it adds to the folder.
 
     Everything is read and checked, the cheapest first, and nothing is written.
@@ -146,12 +150,6 @@ def _requested(arguments: argparse.Namespace) -> tuple[TrialSweep, SweepRecord]:
     protocol, tasks = load_protocol(arguments.protocol, changes), read_tasks(arguments)
     folder = arguments.to or default_folder(arguments.models, protocol)
     before = read_sweep_record(folder)
-    models = read_model_refs(
-        arguments.models,
-        arguments.checkpoints,
-        from_scratch=arguments.from_scratch,
-        recorded=before.models if before else (),
-    )
     data = {task.name: task.load() for task in tasks}
     for name, found in data.items():
         if protocol.class_weights != "none" and not found.task.labels:
@@ -162,6 +160,14 @@ def _requested(arguments: argparse.Namespace) -> tuple[TrialSweep, SweepRecord]:
             raise ConfigError(
                 f"both_orders names {name}, whose examples are single texts; name tasks of pairs"
             )
+    models = read_model_refs(
+        arguments.models,
+        arguments.checkpoints,
+        from_scratch=arguments.from_scratch,
+        recorded=before.models if before else (),
+    )
+    from finetune.sweep.sweep import TrialSweep, trials_of  # torch takes seconds
+
     predicts_test = arguments.predict_test or arguments.test is not None
     notes = [(name, note) for name, found in data.items() for note in found.notes]
     if predicts_test:

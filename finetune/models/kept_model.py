@@ -12,7 +12,6 @@ Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `Ta
 the model, of a regression, trained_output/, the last layer as it was trained.
 """
 
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,10 +24,10 @@ from scipy.special import expit, softmax
 from torch import Tensor
 
 from data_prep.files.atomic import put_in_place
-from data_prep.files.program import shell_command
 from data_prep.text.text_encoder import TextEncoder
 from finetune.models.card import write_card
-from finetune.models.kept_record import FINE_TUNED, KeptConfiguration, KeptRecord, record_of
+from finetune.models.kept_record import KeptConfiguration, KeptRecord, record_of
+from finetune.results.model_folder import FORMER_RECORD_FILE, MODEL_FOLDER, PARTIAL
 from finetune.results.result import TrialResult, read_json
 from finetune.training.batches import POOL_BATCHES, TokenRows
 from finetune.training.encoding import EncodedTask
@@ -43,18 +42,12 @@ from finetune.training.model import (
     logits_of_rows,
     task_model,
 )
-from pretrain.config.errors import ConfigError
-from pretrain.config.json_objects import read_json_object
 from pretrain.convert.exports.hf_format import CONFIG_FILE, read_folder, write_folder
 from pretrain.convert.external.transformers_folder import read_transformers_model
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.weights import WEIGHTS_FILE, check_weights
 from pretrain.model.shapes import shapes_only
 
-MODEL_FOLDER = "model"  # in the folder of a trial
-FORMER_RECORD_FILE = "fine_tuned.json"
-PARTIAL, REMOVED = ".partial", ".removed"
-MOST_NAMED = 10  # in a message
 REPEAT = "fine-tune again, or restore the folder from a copy"
 # Texts that are sorted by length, cut into batches and written together.
 CHUNK = POOL_BATCHES * EVALUATION_BATCH
@@ -110,56 +103,6 @@ def save_model(
         sequence_length=record.sequence_length,
     )
     put_in_place(partial, folder)
-
-
-def has_model(trial: Path) -> bool:
-    """Return whether the folder of a trial holds its model."""
-    return is_model(trial / MODEL_FOLDER)
-
-
-def remove_model(trial: Path) -> None:
-    """Remove the model of a trial, and what a killed process left of one."""
-    folder = trial / MODEL_FOLDER
-    removed = folder.with_suffix(REMOVED)
-    shutil.rmtree(removed, ignore_errors=True)
-    if folder.is_dir():
-        folder.rename(removed)  # what is removed halfway is not taken for a model
-    for remains in (removed, folder.with_suffix(PARTIAL)):
-        shutil.rmtree(remains, ignore_errors=True)
-
-
-def kept_folder(place: Path) -> Path:
-    """Return the folder of the fine-tuned model at a place, or of the only one below it.
-
-    Raises:
-        ConfigError: there is none, or there are several.
-    """
-    if is_model(place):
-        return place
-    names = (CONFIG_FILE, FORMER_RECORD_FILE)
-    below = sorted({file.parent for name in names for file in place.rglob(name)})
-    found = [one for one in below if one.suffix not in (PARTIAL, REMOVED) and is_model(one)]
-    if len(found) > 1:
-        named = ", ".join(map(str, found[:MOST_NAMED]))
-        raise ConfigError(
-            f"{place} holds {len(found)} fine-tuned models; name the one that you mean: {named}"
-        )
-    if not found:
-        command = shell_command("finetune", "run", "RUN", "--keep", "best")
-        raise ConfigError(f"{place} holds no fine-tuned model; one is kept by: {command}")
-    return found[0]
-
-
-def is_model(folder: Path) -> bool:
-    """Return whether a folder is that of a fine-tuned model.
-
-    Raises:
-        ConfigError: its config.json is damaged.
-    """
-    file = folder / CONFIG_FILE
-    # Exports of before have an entry of that name without a model.
-    is_new = file.is_file() and "model" in (read_json_object(file).get(FINE_TUNED) or {})
-    return is_new or (folder / FORMER_RECORD_FILE).is_file()
 
 
 def read_model(folder: Path) -> KeptModel:

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from data_prep.removed import without_removed
+from finetune.results.model_folder import FINE_TUNED
 from finetune.results.result import TrialResult
 from finetune.tasks.task import Kind
 from finetune.training.encoding import EncodedTask
@@ -14,7 +15,6 @@ from pretrain.convert.exports.hf_format import RECORD, ExportRecord, configurati
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.stock_models import BERT, StockModel, stock_model
 
-FINE_TUNED = "tupelo_fine_tuned"
 CLASSIFIER = BERT._replace(
     architecture="BertForSequenceClassification",
     head_layers={"classifier.dense": "bert.pooler.dense", "classifier.output": "classifier"},

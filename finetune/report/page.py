@@ -6,7 +6,6 @@ from pathlib import Path
 
 from data_prep.files.atomic import save_text
 from finetune.report.entries import report_of
-from finetune.report.figures import draw_figures
 from finetune.report.per_class import ClassTable, class_tables
 from finetune.report.score_table import ScoreTable, score_table
 from finetune.results.result import TableRow
@@ -64,6 +63,8 @@ def print_table(
         print(f"\n{found.as_text(width)}\n{paragraph(found.remark, width)}")
     if to is None:
         return classes
+    from finetune.report.figures import draw_figures  # matplotlib takes a second
+
     with folder.writing() as place:
         report.write(
             place,

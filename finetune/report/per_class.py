@@ -4,9 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
-from sklearn.preprocessing import MultiLabelBinarizer
-
 from finetune.report.score_table import ScoreTable, chosen_trial
 from finetune.results.result import predictions_file
 from finetune.results.sweep_results import SweepResults
@@ -47,6 +44,9 @@ def class_tables(table: ScoreTable, results: SweepResults) -> list[ClassTable]:
 
 def _rows(lines: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     """Yield the scores of each class, times 100."""
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support  # takes seconds
+    from sklearn.preprocessing import MultiLabelBinarizer
+
     pairs = [[line["expected"], line["label"]] for line in lines]
     several = isinstance(pairs[0][0], list)
     sets = [cell if several else [cell] for pair in pairs for cell in pair]

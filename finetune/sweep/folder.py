@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from data_prep.files.atomic import save_text
-from finetune.models.kept_model import is_model
 from finetune.protocol import GROWING, Protocol
+from finetune.results.model_folder import is_model
 from finetune.results.result import MAJORITY_FILE, SWEEP_FILE, run_of
 from finetune.results.sweep_results import (
     Keep,
@@ -23,7 +23,6 @@ from finetune.results.sweep_results import (
     read_sweep_record,
 )
 from finetune.tasks.task import TaskData
-from finetune.training.metrics import majority_scores
 from pretrain.config.errors import ConfigError
 
 
@@ -85,6 +84,8 @@ def merged(now: SweepRecord, folder: Path) -> SweepRecord:
 
 def save_sweep_record(folder: Path, record: SweepRecord, data: Mapping[str, TaskData]) -> None:
     """Write grid.json, and the majority-class scores of the tasks, with those that are there."""
+    from finetune.training.metrics import majority_scores  # scikit-learn takes seconds
+
     together = merged(record, folder)
     scores = read_majority(folder)
     scores |= {name: majority_scores(found) for name, found in data.items()}

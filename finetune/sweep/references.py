@@ -5,19 +5,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from data_prep.files.program import shell_command
-from finetune.models.kept_model import as_pretrained, is_model
+from finetune.results.model_folder import is_model
 from finetune.results.sweep_results import ModelRef
 from finetune.tasks.custom import OwnTask, read_own
 from finetune.tasks.suite import Suite
 from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import Task, TaskData
-from finetune.training.model import task_model
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RUN_FILE
-from pretrain.convert.pretrained import Pretrained, checkpoints_of, load_pretrained
-from pretrain.model.shapes import shapes_only
+
+if TYPE_CHECKING:
+    from pretrain.convert.pretrained import Pretrained
 
 NEWEST, ALL = "newest", "all"
 
@@ -108,6 +109,8 @@ def read_model_refs(
 
 def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:
     """Return the `checkpoint` arguments of `load_pretrained`."""
+    from pretrain.checkpoint.folders import checkpoints_of
+
     selected: list[str | None] = []
     for word in checkpoints:
         if word == ALL:
@@ -117,12 +120,18 @@ def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:
     return selected
 
 
-def load_model(place: str, checkpoint: str | None = None) -> Pretrained:
+def load_model(place: str, checkpoint: str | None = None) -> "Pretrained":
     """Load a pre-trained model, or the encoder of a fine-tuned one.
 
     Raises:
         ConfigError: there is none, or transformers has no head for it.
     """
+    # Imported late: torch takes seconds.
+    from finetune.models.kept_model import as_pretrained
+    from finetune.training.model import task_model
+    from pretrain.convert.pretrained import load_pretrained
+    from pretrain.model.shapes import shapes_only
+
     if checkpoint is None and is_model(Path(place)):
         return as_pretrained(Path(place))
     found = load_pretrained(place, checkpoint=checkpoint)
@@ -131,7 +140,7 @@ def load_model(place: str, checkpoint: str | None = None) -> Pretrained:
     return found
 
 
-def _digest(found: Pretrained, *, pretrained: bool) -> str:
+def _digest(found: "Pretrained", *, pretrained: bool) -> str:
     """Return a digest of the weights or, if they are not used, of shape and tokenizer."""
     digest = hashlib.sha256()
     if not pretrained:

@@ -18,10 +18,10 @@ from data_prep.files.program import curves_command, shell_command
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import on_one_line
 from data_prep.files.workers import cpu_count, threads_each
-from finetune.models.kept_model import MODEL_FOLDER, has_model, remove_model
 from finetune.protocol import Protocol
 from finetune.report.page import print_table, save_classes
 from finetune.report.score_table import chosen_trial, default_rule
+from finetune.results.model_folder import MODEL_FOLDER, has_model, remove_model
 from finetune.results.result import predictions_file, read_result, save_result
 from finetune.results.sweep_results import (
     EndedTrial,

@@ -16,8 +16,9 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from data_prep.files.atomic import save_text
-from finetune.models.kept_model import has_model, remove_model, save_model
+from finetune.models.kept_model import save_model
 from finetune.protocol import Protocol
+from finetune.results.model_folder import has_model, remove_model
 from finetune.results.result import (
     Scores,
     Status,

@@ -8,6 +8,7 @@ from typing import Any
 from data_prep.files.quoting import first_line, quoted
 from data_prep.removed import nearest
 
+CONFIG_FILE = "config.json"
 # Setting of ours -> names in configurations of transformers; of several, all are set.
 FIELDS: dict[str, tuple[str, ...]] = {
     "num_layers": ("num_hidden_layers",),

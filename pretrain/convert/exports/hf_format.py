@@ -28,6 +28,7 @@ from pretrain.config.settings import (
     ModelSettings,
     explain,
 )
+from pretrain.config.settings.transformers_config import CONFIG_FILE as CONFIG_FILE
 from pretrain.config.settings.transformers_config import FIELDS
 from pretrain.convert.model import Pretrained, restored_network, without_generator
 from pretrain.convert.stock_models import (
@@ -41,7 +42,7 @@ from pretrain.convert.stock_models import (
 )
 from pretrain.convert.weights import WEIGHTS_FILE, stored_weights
 
-CONFIG_FILE, TOKENIZER_CONFIG_FILE = "config.json", "tokenizer_config.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 OWN_CODE = Path(__file__).parent / "hf_code"
 TRAINERS_CODE = Path(__file__).parents[2] / "model"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from data_prep.sources.source import CorpusError
 from data_prep.sources.spec import open_source
 from pretrain.config.settings import RunSettings
-from pretrain.data.shards import open_data, shards_folder
+from pretrain.data.shards import check_text, open_data, shards_folder
 from pretrain.train.launching.child import Child, run_child, trainer_words
 
 
@@ -29,11 +29,13 @@ def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | No
     Raises:
         ConfigError: the shards do not fit the settings, or those that are named do not exist.
         ShardError: they are damaged.
+        CorpusError, TokenizerError: there is no such text, or no such tokenizer.
         SystemExit: the build was stopped, or has failed; it has printed why.
     """
     if not must_build(settings):
         print(describe_data(settings), flush=True)
         return
+    check_text(settings)  # here, as the new process imports torch first
     for_run = [] if ranks is None else ["--ranks", str(ranks)]
     ended = run_child(Child(trainer_words("prepare", *words, *for_run)))
     if ended.stopped:

@@ -14,7 +14,7 @@ from transformers import pipeline
 
 from data_prep.files.errors import UserError
 from finetune.__main__ import main
-from finetune.models.kept_model import kept_folder
+from finetune.results.model_folder import kept_folder
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep import references
@@ -241,18 +241,15 @@ def test_trials_at_the_places_of_earlier_versions_are_read_and_not_repeated(
         ("--train x.tsv --protocl y", "there is no --protocl; did you mean --protocol"),
         ("--train x.tsv --epochs 0", "epochs='0'"),
         ("--train {files}/train.tsv --label begin", "no column 'begin'.*begins"),
-        ("--train {files}/train.tsv --label begins --both_orders own", "both_orders names own, w"),
+        ("{task} --both_orders own", "both_orders names own, w"),
         ("{run} --train x.tsv", "say where the results go, such as --to"),
-        ("{files} --train x.tsv --to {run}/to", "holds no pre-trained model"),
-        ("--train x.tsv --checkpoints 15", "no checkpoint of step 15; it has: 10, 20"),
-        (
-            "--train {files}/train.tsv --label begins --to {files}/train.tsv",
-            "cannot write into .*train.tsv: File exists; choose another folder",
-        ),
+        ("{files} {task} --to {run}/to", "holds no pre-trained model"),
+        ("{task} --checkpoints 15", "no checkpoint of step 15; it has: 10, 20"),
+        ("{task} --to {files}/train.tsv", "cannot write .*: File exists; choose another folder"),
     ],
 )
 def test_what_is_wrong_with_a_command_is_one_line(run, files, words, message):
-    places = {"run": run, "files": files}
+    places = {"run": run, "files": files, "task": f"--train {files}/train.tsv --label begins"}
     with pytest.raises(UserError, match=message.format(**places)):
         main(["run", str(run), *words.format(**places).split()])
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from finetune.models.kept_model import MODEL_FOLDER, save_model
+from finetune.models.kept_model import save_model
+from finetune.results.model_folder import MODEL_FOLDER
 from finetune.results.result import TrialResult
 from finetune.tasks.task import Example, Task, TaskData
 from finetune.training.encoding import encode_task

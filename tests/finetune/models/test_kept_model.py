@@ -10,15 +10,8 @@ import torch
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
-from finetune.models import kept_model
-from finetune.models.kept_model import (
-    Predictor,
-    as_pretrained,
-    has_model,
-    kept_folder,
-    read_model,
-    remove_model,
-)
+from finetune.models.kept_model import Predictor, as_pretrained, read_model
+from finetune.results.model_folder import PARTIAL, REMOVED, has_model, kept_folder, remove_model
 from finetune.training.train import build_task_model
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.hf_format import CONFIG_FILE, save_weights
@@ -222,7 +215,7 @@ def test_the_only_model_below_a_folder_is_found_and_of_several_one_must_be_named
 
 def test_a_model_is_removed_with_what_killed_processes_left_of_it(classes, tmp_path):
     trial = shutil.copytree(classes.folder.parent, tmp_path / "trial")
-    for suffix in (kept_model.PARTIAL, kept_model.REMOVED):
+    for suffix in (PARTIAL, REMOVED):
         shutil.copytree(classes.folder, (trial / "model").with_suffix(suffix))
     assert has_model(trial)
     remove_model(trial)

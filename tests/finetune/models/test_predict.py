@@ -117,7 +117,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
     [
         ("{folder} other.csv", "no column 'text'; did you mean txet"),
         ("{folder} absent.csv", "absent.csv cannot be read: No such file"),
-        ("{folder} texts.docx", "unknown format '.docx'"),
+        ("{folder} {folder}", "unknown format ''"),
         ("{folder} {file} --to x.xlsx", "x.xlsx: predictions are CSV"),
         ("{folder} {file} --to {file}/x.csv", "is no folder; make it, or choose another --to"),
         ("{file} {file}", "texts.csv holds no fine-tuned model"),

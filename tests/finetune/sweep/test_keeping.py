@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from finetune.models import kept_model
-from finetune.models.kept_model import FINE_TUNED, MODEL_FOLDER, has_model
+from finetune.results import model_folder
+from finetune.results.model_folder import FINE_TUNED, MODEL_FOLDER, has_model
 from finetune.results.result import read_result, save_result
 from finetune.sweep.folder import record_of, save_sweep_record
 from finetune.sweep.references import TaskRef
@@ -141,7 +141,7 @@ def test_a_sweep_that_is_killed_and_resumed_keeps_what_an_undisturbed_one_keeps(
 def test_a_kill_while_models_are_removed_changes_nothing(
     trials, undisturbed, tmp_path, monkeypatch
 ):
-    folder, rmtree, calls = tmp_path / "killed", kept_model.shutil.rmtree, []
+    folder, rmtree, calls = tmp_path / "killed", model_folder.shutil.rmtree, []
 
     def killed_in_time(place, **options):
         if place.suffix == ".removed" and place.exists():
@@ -152,7 +152,7 @@ def test_a_kill_while_models_are_removed_changes_nothing(
         rmtree(place, **options)
 
     with monkeypatch.context() as power:
-        power.setattr(kept_model.shutil, "rmtree", killed_in_time)
+        power.setattr(model_folder.shutil, "rmtree", killed_in_time)
         with pytest.raises(SystemExit):
             run_sweep(sweep_in(folder), 1)
     assert kept_in(folder) != kept_in(undisturbed)

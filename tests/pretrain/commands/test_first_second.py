@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-SLOW = {"torch", "deepspeed", "matplotlib", "transformers"}
+SLOW = {"torch", "deepspeed", "matplotlib", "sklearn", "transformers"}
 
 # Prints for each command whether it said something, and which slow packages were imported.
 PROGRAM = f"""
@@ -49,7 +49,7 @@ def run(program, *words):
     )
 
 
-def test_help_lists_and_refused_settings_need_no_torch():
+def test_help_lists_and_refused_words_and_files_need_no_torch():
     commands = [
         *("--help", "recipes", "train --help", "train tupe_r --help", "train", "train tupe_s"),
         *("train tupe_r --model.num_layer 3", "train tupe_r --model.num_layers three"),
@@ -59,7 +59,9 @@ def test_help_lists_and_refused_settings_need_no_torch():
             "profile tiny_cpu --steps none",
         ),
         *("compare --help", "analyse --help", "analyse gradient runs/x", "export --help"),
-        *("import --help", "fill-mask --help", "data build --help"),
+        *("import --help", "fill-mask --help", "data build --help", "train tupe_r --corpus absent"),
+        *("finetune run x --seed 1", "finetune run x --train absent.csv --to absent"),
+        *("finetune predict absent", "finetune table absent"),
     ]
     answer = run(PROGRAM, *commands)
     assert answer.stdout.splitlines() == [f"{line}; True; []" for line in commands], answer.stderr
