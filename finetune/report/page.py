@@ -14,6 +14,7 @@ from pretrain.reports.report_folder import ReportFolder
 from pretrain.reports.table import as_csv
 from pretrain.reports.words import paragraph, terminal_width
 
+CLASSES_FILE = "classes.csv"
 MOST_CLASSES = 21  # printed, with the average
 
 METHOD = """Each model is fine-tuned on each task with every learning rate and every seed, and
@@ -91,7 +92,7 @@ def save_classes(folder: Path, classes: Sequence[ClassTable]) -> None:
             for model, task, table in classes
             for row in table.rows
         ]
-        save_text(folder / "classes.csv", as_csv(rows))
+        save_text(folder / CLASSES_FILE, as_csv(rows))
 
 
 def notes(table: ScoreTable, results: SweepResults) -> list[str]:

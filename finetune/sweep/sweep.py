@@ -19,7 +19,7 @@ from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import on_one_line
 from data_prep.files.workers import cpu_count, threads_each
 from finetune.protocol import Protocol
-from finetune.report.page import print_table, save_classes
+from finetune.report.page import CLASSES_FILE, print_table, save_classes
 from finetune.report.score_table import chosen_trial, default_rule
 from finetune.results.model_folder import MODEL_FOLDER, has_model, remove_model
 from finetune.results.result import predictions_file, read_result, save_result
@@ -301,12 +301,14 @@ def report(sweep: TrialSweep, *, has_failed: bool) -> None:
     Raises:
         SystemExit: with status 1, a trial failed.
     """
-    save_classes(sweep.folder, print_table([sweep.folder], step="all"))
+    classes = print_table([sweep.folder], step="all")
+    save_classes(sweep.folder, classes)
     chosen = [sweep.folder / trial.folder for trial in chosen_trials(sweep.folder, sweep.trials)]
     kept = [place / MODEL_FOLDER for place in chosen if has_model(place)]
     if kept:
         print(f"use a model: {shell_command('finetune', 'predict', kept[0])} FILE")
-    print(f"results: {sweep.folder} | curves: {curves_command(sweep.folder)}")
+    by_class = f" | by class: {sweep.folder / CLASSES_FILE}" if classes else ""
+    print(f"results: {sweep.folder}{by_class} | curves: {curves_command(sweep.folder)}")
     if has_failed:
         print("The same command runs failed trials again", file=sys.stderr)
         raise SystemExit(1)

@@ -5,6 +5,7 @@ were equal and did nothing else. Every launch counts: a resumed run can have cha
 What an older launch did not record counts as equal.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -62,8 +63,7 @@ def notes_on(
     runs = [run for arm in arms for run in arm.runs]
     launches = [launch for arm in arms for launch in arm.launches]
     has_generator = runs[0].settings["objective"] == REPLACED_TOKEN_DETECTION
-    near = is_near_plateau(target, entropy)
-    ends = [run.result for run in runs if run.result]
+    ends, floor = [run.result for run in runs if run.result], entropy or 0.0
     shares = [end.final_learning_rate / end.peak_learning_rate for end in ends]
     shares = [share for share in shares if share > ANNEALED]
     # Those of the DeepSpeed JSON follow from others.
@@ -77,8 +77,8 @@ def notes_on(
         "settings changed by a resume": ", ".join(changed),
         "learning rate not annealed": shares
         and f"{counted(len(shares), 'run')} (up to {max(shares):.0%} of the peak)",
-        "target near the unigram entropy": near
-        and f"give --target at least {TARGET_MARGIN:g} nat below it",
+        "target near the unigram entropy": is_near_plateau(target, entropy)
+        and f"tupelo compare --target {math.floor(100 * (floor - TARGET_MARGIN)) / 100:g} or less",
         "unigram entropy": entropy is None and not has_generator and "not recorded",
         "losses of each run's own generator": has_generator
         and f"compare scores too: {shell_command('finetune', 'table', *(r.folder for r in runs))}",
@@ -108,7 +108,7 @@ def _different_budgets(arms: Sequence[Arm]) -> list[str]:
         found.append("tokens, at equal FLOPs" if have_equal_flops(ended) else "tokens")
     elif hours == {None} and max(costs) > (1 + SIMILAR_COST) * min(costs):
         shares = ", ".join(f"{cost / costs[0]:.0%}" for cost in costs) if costs[0] else ""
-        found.append(f"FLOPs, at equal tokens ({shares}); --budget flops equals them")
+        found.append(f"FLOPs, at equal tokens ({shares}); tupelo sweep --budget flops equals them")
     if any(
         run.settings.get("initial_weights") != runs[0].settings.get("initial_weights")
         for run in runs

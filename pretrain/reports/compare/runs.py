@@ -219,5 +219,5 @@ def automatic_target(arms: Sequence[Arm], entropy: float | None) -> float:
         return max(behind)
     finite = [end for end in ends if math.isfinite(end)]
     if not finite:
-        raise ConfigError("most runs of every arm diverged; give a --target in nats")
+        raise ConfigError("most runs of every arm diverged; give tupelo compare a --target in nats")
     return ends[0] if math.isfinite(ends[0]) else max(finite)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pretrain.reports.compare.caveats import differing, values_of, weighted_by_seconds
 from pretrain.reports.compare.convergence import Comparison
-from pretrain.reports.compare.pairs import Interval, Pair
+from pretrain.reports.compare.pairs import CONFIDENCE, Interval, Pair
 from pretrain.reports.compare.runs import (
     PLATEAU_MARGIN,
     Arm,
@@ -100,9 +100,10 @@ def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
         "difference": difference,
     }
     if comparison.entropy is not None:
-        bound = "<= " if comparison.is_bound(arm, comparison.plateau_end) else ""
-        row["steps below entropy"] = bound + amount(found["step_below_entropy"], "step")
-    bound = "<= " if comparison.is_bound(arm) else ""
+        left, end = found["step_below_entropy"], comparison.plateau_end
+        bound = "<= " if left is not None and comparison.is_bound(arm, end) else ""
+        row["steps below entropy"] = bound + amount(left, "step")
+    bound = "<= " if comparison.is_bound(arm) and found["step_to_target"] is not None else ""
     for axis, name in comparison.axes.items():
         text, share = bound + amount(found[f"{axis}_to_target"], axis), found.get(f"{axis}_share")
         # Steps of equally many tokens have one share.
@@ -115,15 +116,19 @@ def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
 
 
 def _interval(numbers: Mapping[str, Any], name: str, form: str) -> str:
-    """Return a line with an interval; nothing if it is not known or has no ends."""
+    """Return a line with an interval, and its seeds where these are too few for `CONFIDENCE`.
+
+    Nothing is returned if it is not known or has no ends.
+    """
     low, high = numbers.get(f"{name}_low"), numbers.get(f"{name}_high")
     if low is None or high is None or not (math.isfinite(low) or math.isfinite(high)):
         return ""
+    is_certain = numbers.get(f"{name}_confidence", 1.0) >= CONFIDENCE  # a range has none
+    seeds = "" if is_certain else f", {counted(numbers['seeds'], 'seed')}"
     if not math.isfinite(low):
-        return f"\n{form.format(high)} or less"
-    if not math.isfinite(high):
-        return f"\n{form.format(low)} or more"
-    return f"\n{form.format(low)} to {form.format(high)}"
+        return f"\n{form.format(high)} or less{seeds}"
+    upper = f"to {form.format(high)}" if math.isfinite(high) else "or more"
+    return f"\n{form.format(low)} {upper}{seeds}"
 
 
 def run_table(comparison: Comparison) -> Table:

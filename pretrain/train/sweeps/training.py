@@ -49,7 +49,7 @@ def describe_sweep(
 
 
 def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:
-    """Measure some steps of each arm, and return how long the runs that are left train.
+    """Measure some steps of each arm, and return how long the steps of the runs that are left take.
 
     Raises:
         SystemExit: a signal asked to stop.
@@ -65,7 +65,8 @@ def describe_time(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> str:
         seconds[arm.name] = arm.settings.steps * _seconds_per_step(arm, plans[0])
     each = ", ".join(f"{name} {amount(s, 'training_seconds')}" for name, s in seconds.items())
     whole = sum(seconds[run.arm.name] for run in left) / min(len(plans), len(left))
-    return f"training takes about {amount(whole, 'training_seconds')}; a run: {each}"
+    whole_words = amount(whole, "training_seconds")
+    return f"steps take about {whole_words}, starts and evaluations apart; a run: {each}"
 
 
 def _seconds_per_step(arm: SweepArm, plan: LaunchPlan) -> float:

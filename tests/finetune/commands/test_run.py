@@ -110,10 +110,10 @@ def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predic
 
 
 def test_the_classes_of_a_sweep_are_those_of_the_kept_trial(undisturbed):
-    (rows,) = [
-        [row for row in csv.DictReader(stream) if row["model"] == "small step 20"]
-        for stream in [(undisturbed.folder / "classes.csv").open(newline="")]
-    ]
+    by_class = undisturbed.folder / "classes.csv"
+    assert f" | by class: {by_class} | " in undisturbed.output
+    every = csv.DictReader(by_class.read_text().splitlines())
+    rows = [row for row in every if row["model"] == "small step 20"]
     file = undisturbed.folder / undisturbed.models()[0] / "predictions_dev.json"
     pairs = Counter((line["expected"], line["label"]) for line in json.loads(file.read_text()))
     assert [row["class"] for row in rows] == ["no", "yes", "macro average"]

@@ -83,12 +83,14 @@ def test_arms_of_equal_seeds_are_compared_seed_by_seed(tmp_path):
     assert [share.low, share.median, share.high] == pytest.approx(ratios)
     assert comparison.share(pair, "step") == share.median
     row = row_of(result_table(comparison), "new")
-    assert row["difference"] == "-0.200\n-0.400 to -0.100\nnot significant"  # of three seeds
+    assert row["difference"] == "-0.200\n-0.400 to -0.100, 3 seeds\nnot significant"
     steps = f"{comparison.reached(pair.arm, 'step'):.0f}"
-    assert row["steps to target"] == f"{steps}\n{ratios[1]:.0%}\n{ratios[0]:.0%} to {ratios[2]:.0%}"
+    shares = f"{ratios[1]:.0%}\n{ratios[0]:.0%} to {ratios[2]:.0%}, 3 seeds"
+    assert row["steps to target"] == f"{steps}\n{shares}"
     assert "(confidence 75.0%, 3 pairs)" in result_table(comparison).remark
     six = paired(tmp_path / "six", (3.8,) * 6, (4.0,) * 6)
     assert six.pairs[0].significance_at_end == "significant"
+    assert "seeds" not in row_of(result_table(six), "new")["difference"]
 
 
 def test_seeds_that_are_not_the_same_are_not_paired(tmp_path):
@@ -113,14 +115,14 @@ def test_a_seed_that_never_got_there_counts_as_later_than_all(tmp_path):
     share = comparison.paired_share(pair, "step")
     assert share.median == pytest.approx(32.5 / 35) and share.high == math.inf
     steps = row_of(result_table(comparison), "new")["steps to target"]
-    assert steps.endswith("\n93%\n93% or more")
+    assert steps.endswith("\n93%\n93% or more, 3 seeds")
     _, numbers = report_of(comparison).numbers
     assert numbers["step_share"] == pytest.approx(32.5 / 35)
     assert numbers["step_share_high"] == math.inf and numbers["difference_confidence"] == 0.75
     # The other way: it is the other one that never did.
     turned = paired(tmp_path / "turned", (4.0, 4.0, 4.0), (3.0, 3.0, 5.0))
     steps = row_of(result_table(turned), "new")["steps to target"]
-    assert steps.endswith("\n108%\n108% or less")
+    assert steps.endswith("\n108%\n108% or less, 3 seeds")
     # The other one never did with half of the seeds: no mean with what is not known.
     (pair,) = (half := paired(tmp_path / "half", (4.0, 4.0), (4.0, 5.0))).pairs
     assert half.share(pair, "step") is None

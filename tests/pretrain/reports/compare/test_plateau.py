@@ -65,7 +65,7 @@ def test_the_automatic_target_is_the_upper_median_over_seeds(tmp_path):
     curves[0][1] = (7.0, math.inf)
     assert compare(runs(*arms(tmp_path / "diverged", *curves))).target == 4.2
     curves[1][:2] = [(7.0, math.inf)] * 2
-    with pytest.raises(ConfigError, match="most runs of every arm diverged; give a --target"):
+    with pytest.raises(ConfigError, match="most runs of every arm diverged; give tupelo"):
         compare(runs(*arms(tmp_path / "lost", *curves)))
 
 

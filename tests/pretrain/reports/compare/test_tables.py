@@ -40,6 +40,11 @@ def test_what_was_passed_before_the_first_evaluation_is_a_bound(tmp_path):
     first, second = result_table(compare(runs(*base, *early))).rows
     assert (first["steps below entropy"], first["steps to target"]) == ("<= 10", "40")
     assert (second["steps below entropy"], second["steps to target"]) == ("<= 10", "<= 10\n<= 25%")
+    # Of most seeds nothing is below the target, of one everything is: there is no bound.
+    few = arm(tmp_path, "few", *DROP, losses=(6.0, 5.9, 5.8, 5.7), ends=(5.7, 5.7), **known)
+    one = arm(tmp_path / "x", "few", *DROP, "--seed", "9", losses=(3.0, 2.9, 2.8, 2.7), **known)
+    row = row_of(result_table(compare(runs(*base, *few, *one))), "few")
+    assert row["steps to target"] == "not reached"
     backwards = compare(runs(*early, *base), "4.0")
     assert row_of(result_table(backwards), "base")["steps to target"] == "40"
     assert [row["steps to target"] for row in run_table(backwards).rows] == ["<= 10", "40"]

@@ -169,7 +169,7 @@ def test_a_sweep_says_what_it_will_do(here, run, capsys):
     assert re.search(r"\nmine +mine.toml +2 h\n", output)
     assert "\nruns: 6, 0 finished, 1 at a time, in runs/x\n" in output
     assert "stop with Ctrl-C, continue with: tupelo sweep bert_a mine.toml --seeds 3 " in output
-    assert "\ntraining takes about 12 h 00 min; a run: bert_a 2 h 00 min, mine 2 h" in output
+    assert "\nsteps take about 12 h 00 min, starts and evaluations apart; a run: bert" in output
     assert all("--hours 2 " in call for call in here.calls(" train "))
 
 
