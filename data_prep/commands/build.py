@@ -20,9 +20,11 @@ A source of --corpus is [KIND:]PLACE[:key=value]...
 """
 
 import argparse
+from typing import get_args
 
 from data_prep.command_line import CommandParser
 from data_prep.commands.options import FIELDS, add_options, read_settings
+from data_prep.files.errors import ConfigError
 from data_prep.settings import BuildSettings, TextSettings
 
 
@@ -45,8 +47,15 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: a setting cannot be.
     """
     from data_prep.pipeline.build import build
+    from data_prep.tokenizer.train import TokenizerKind
 
     others = {"rows_per_shard": arguments.rows_per_shard}
     if arguments.corpus:
         others["corpus"] = tuple(arguments.corpus)
-    build(read_settings(arguments, others), arguments.to, workers=arguments.workers)
+    settings = read_settings(arguments, others)
+    if "model.vocabulary_size" in arguments and settings.tokenizer not in get_args(TokenizerKind):
+        raise ConfigError(
+            "model.vocabulary_size has no effect on a tokenizer that is loaded; remove it, or let "
+            "one be trained: --data.tokenizer wordpiece"
+        )
+    build(settings, arguments.to, workers=arguments.workers)

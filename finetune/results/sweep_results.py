@@ -68,12 +68,13 @@ def differences(old: SweepRecord, new: SweepRecord, *, in_one_folder: bool) -> l
         in_one_folder: whether models of one name are one, wherever they came from.
     """
     before, now = (flat({**ADDED_SETTINGS, **record.protocol}) for record in (old, new))
+    names = [one for one in sorted(before | now) if before.get(one) != now.get(one)]
     examples = [(old.data, new.data), *([(old.test, new.test)] if in_one_folder else [])]
     return [
         *(
             f"{name} ({before.get(name)} and {now.get(name)})"
-            for name in sorted(before.keys() | now.keys())
-            if before.get(name) != now.get(name)
+            for name in names
+            if name != "name" or len(names) == 1  # a changed setting becomes part of the name
         ),
         *(
             f"examples of {task}"

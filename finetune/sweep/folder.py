@@ -65,8 +65,8 @@ def merged(now: SweepRecord, folder: Path) -> SweepRecord:
     changed = differences(before, now, in_one_folder=True)
     if changed:
         raise ConfigError(
-            f"{folder} was started with other {', '.join(changed)}: restore that, choose another "
-            "folder (--to FOLDER), or give a task of your own another --name"
+            f"{folder} and this command differ in {', '.join(changed)}: choose another folder "
+            "(--to FOLDER), give another task another --name, or restore what was given first"
         )
     known = {model.folder_name for model in before.models}
     return SweepRecord(

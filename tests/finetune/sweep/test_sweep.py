@@ -80,10 +80,11 @@ def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
 @pytest.mark.parametrize(
     ("before", "now", "message"),
     [
-        ({}, {"epochs": 9}, r"with other epochs \(2 and 9\): restore that, choose another"),
-        ({}, {"text": "y"}, "with other examples of tiny: "),
-        ({"test": "one"}, {"test": "another"}, "with other examples of tiny: "),
-        ({}, {"models": (RETRAINED,)}, "with other weights of small step 20: "),
+        ({}, {"epochs": 9, "name": "x"}, r"in epochs \(2 and 9\): choose another folder"),
+        ({}, {"name": "x"}, r"in name \(test and x\): "),
+        ({}, {"text": "y"}, "in examples of tiny: .* another --name"),
+        ({"test": "one"}, {"test": "another"}, "in examples of tiny: "),
+        ({}, {"models": (RETRAINED,)}, "in weights of small step 20: "),
     ],
 )
 def test_what_differs_from_the_sweep_in_the_folder_is_refused(tmp_path, before, now, message):
