@@ -4,50 +4,22 @@ A run is one frozen `RunSettings`; recipe.py reads it from a recipe and the comm
 and precision are in the DeepSpeed JSON that `engine.ds_config` names.
 """
 
-from pretrain.config.settings.data import OF_TEXT, DataSettings
-from pretrain.config.settings.layer_drop import LayerDropSettings, with_default_gamma
-from pretrain.config.settings.model import (
-    DEFAULT_OBJECTIVE,
-    REPLACED_TOKEN_DETECTION,
-    ElectraSettings,
-    EncodingSettings,
-    ModelSettings,
-)
-from pretrain.config.settings.run import RunSettings, sections
-from pretrain.config.settings.section import Section
-from pretrain.config.settings.stored import as_json, explain, flat, stored_settings
-from pretrain.config.settings.training import (
-    BatchSettings,
-    CheckpointSettings,
-    EngineSettings,
-    EvaluationSettings,
-    LearningRateSettings,
-    OptimizerSettings,
-    TroubleSettings,
-)
-
-__all__ = [
-    "BatchSettings",
-    "CheckpointSettings",
-    "DEFAULT_OBJECTIVE",
-    "DataSettings",
-    "ElectraSettings",
-    "EncodingSettings",
-    "EngineSettings",
-    "EvaluationSettings",
-    "LayerDropSettings",
-    "LearningRateSettings",
-    "ModelSettings",
-    "OF_TEXT",
-    "OptimizerSettings",
-    "REPLACED_TOKEN_DETECTION",
-    "RunSettings",
-    "Section",
-    "TroubleSettings",
-    "as_json",
-    "explain",
-    "flat",
-    "sections",
-    "stored_settings",
-    "with_default_gamma",
-]
+from pretrain.config.settings.data import OF_TEXT as OF_TEXT
+from pretrain.config.settings.data import DataSettings as DataSettings
+from pretrain.config.settings.layer_drop import LayerDropSettings as LayerDropSettings
+from pretrain.config.settings.model import DEFAULT_OBJECTIVE as DEFAULT_OBJECTIVE
+from pretrain.config.settings.model import REPLACED_TOKEN_DETECTION as REPLACED_TOKEN_DETECTION
+from pretrain.config.settings.model import ElectraSettings as ElectraSettings
+from pretrain.config.settings.model import EncodingSettings as EncodingSettings
+from pretrain.config.settings.model import ModelSettings as ModelSettings
+from pretrain.config.settings.run import RunSettings as RunSettings
+from pretrain.config.settings.run import sections as sections
+from pretrain.config.settings.section import Section as Section
+from pretrain.config.settings.stored import as_json as as_json
+from pretrain.config.settings.stored import explain as explain
+from pretrain.config.settings.stored import flat as flat
+from pretrain.config.settings.stored import stored_settings as stored_settings
+from pretrain.config.settings.training import CheckpointSettings as CheckpointSettings
+from pretrain.config.settings.training import LearningRateSettings as LearningRateSettings
+from pretrain.config.settings.training import OptimizerSettings as OptimizerSettings
+from pretrain.config.settings.training import TroubleSettings as TroubleSettings

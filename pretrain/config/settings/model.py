@@ -110,16 +110,12 @@ class ModelSettings(EncodingSettings):
         return with_configuration(filled)
 
     @model_validator(mode="after")
-    def _check_shape(self) -> "ModelSettings":
+    def _check_together(self) -> "ModelSettings":
         if self.transformers is None and self.width % self.num_heads:
             raise ValueError(
                 f"model.width={self.width} cannot be split over model.num_heads={self.num_heads}; "
                 "choose a width that is a multiple of the heads"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _refuse_without_effect(self) -> "ModelSettings":
         if not isinstance(self.transformers, dict):
             return self
         config = configuration_of(self.transformers, self.folder)

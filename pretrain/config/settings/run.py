@@ -118,26 +118,18 @@ class RunSettings(Section):
         return names
 
     @model_validator(mode="after")
-    def _refuse_new_positions_without_effect(self) -> "RunSettings":
+    def _refuse_without_effect(self) -> "RunSettings":
         if self.initial_positions == "new" and self.initial_weights is None:
             raise ValueError(
                 "initial_positions='new' has no effect without initial_weights; name weights, "
                 "or remove it"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _refuse_electra_without_effect(self) -> "RunSettings":
         for name in ElectraSettings.model_fields:
             if self.objective != REPLACED_TOKEN_DETECTION and is_changed(self.electra, name):
                 raise ValueError(
                     f"electra.{name} has no effect with objective={quoted(self.objective)}; "
                     f"choose objective={REPLACED_TOKEN_DETECTION}, or remove it"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _check_model_of_transformers(self) -> "RunSettings":
         unfit = {
             f"objective={self.objective}": self.objective != DEFAULT_OBJECTIVE,
             "layer_drop.draw_per=sequence": self.layer_drop.draw_per == "sequence",
@@ -148,7 +140,7 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_restarts(self) -> "RunSettings":
+    def _check_lengths(self) -> "RunSettings":
         given = self.restarts_after
         if list(given) != sorted(set(given)):
             raise ValueError(f"restarts_after={quoted(given)}: give steps in ascending order")
@@ -158,10 +150,6 @@ class RunSettings(Section):
                 f"restarts_after={given[-1]} is not before the end of the run, steps={self.steps}; "
                 "raise steps"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_lengths(self) -> "RunSettings":
         if self.data.sequence_length > self.model.max_sequence_length:
             raise ValueError(
                 f"data.sequence_length={self.data.sequence_length} is longer than "
