@@ -164,13 +164,10 @@ class CommandParser(argparse.ArgumentParser):
         raise ConfigError(f"there is no {name}{instead}")
 
 
-def add_setting(
-    options: argparse._ActionsContainer, name: str, field: FieldInfo, *, required: bool = False
-) -> None:
+def add_setting(options: argparse._ActionsContainer, name: str, field: FieldInfo) -> None:
     """Add an option for a setting; where it is not given, it is no argument."""
     options.add_argument(
         f"--{name}",
-        required=required,
         dest=name,
         default=argparse.SUPPRESS,
         metavar=type_in_words(field.annotation),
@@ -235,7 +232,8 @@ def explain(error: ValidationError, known: Sequence[str]) -> str:
     if first["type"] == "value_error":
         return message
     where = next((name for name in known if name.endswith(f".{where}")), where)
-    return f"{where}={quoted(first['input'])}: {message[0].lower()}{message[1:]}"
+    found = "" if first["type"] == "missing" else f"={quoted(first['input'])}"
+    return f"{where}{found}: {message[0].lower()}{message[1:]}"
 
 
 def type_in_words(kind: Any) -> str:

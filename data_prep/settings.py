@@ -27,12 +27,21 @@ PRESETS: dict[str, dict[str, object]] = {
 }
 
 
-class TextSettings(BaseModel):
-    """Where text comes from, how it is cleaned, and how it becomes sequences of token ids."""
+class Section(BaseModel):
+    """A group of settings: immutable, without unknown names, with checked defaults."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False
     )
+
+
+def is_changed(settings: BaseModel, name: str) -> bool:
+    """Return whether a setting is not its default."""
+    return bool(settings.model_dump()[name] != type(settings).model_fields[name].default)
+
+
+class TextSettings(Section):
+    """Where text comes from, how it is cleaned, and how it becomes sequences of token ids."""
 
     preset: Literal["tupe"] | None = Field(
         None, description="a published preparation; fills in the settings that are not given"

@@ -32,7 +32,6 @@ def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo data build`."""
     add_options(parser, "--to", "--workers")
     parser.add_argument("--corpus", nargs="+", metavar="SOURCE", help="the text: data.corpus")
-    add_options(parser, "--rows-per-shard")
     sections = {"data": str(TextSettings.__doc__), "model": "The size of the tokenizer."}
     usual = BuildSettings().model_dump()
     values = {name: usual[name.rpartition(".")[2]] for name in FIELDS}
@@ -49,9 +48,7 @@ def main(arguments: argparse.Namespace) -> None:
     from data_prep.pipeline.build import build
     from data_prep.tokenizer.train import TokenizerKind
 
-    others = {"rows_per_shard": arguments.rows_per_shard}
-    if arguments.corpus:
-        others["corpus"] = tuple(arguments.corpus)
+    others = {"corpus": tuple(arguments.corpus)} if arguments.corpus else {}
     settings = read_settings(arguments, others)
     if "model.vocabulary_size" in arguments and settings.tokenizer not in get_args(TokenizerKind):
         raise ConfigError(

@@ -64,15 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="that of these shards: a vocab.txt, a tokenizer.json, a folder with one, or a name on "
         "the Hugging Face Hub",
     )
-    add_options(parser, "--rows-per-shard")
     for name in SETTINGS:
         add_setting(parser, name, FIELDS[name])
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Write the new folder, and print a summary of it."""
-    others = {"tokenizer": arguments.tokenizer, "rows_per_shard": arguments.rows_per_shard}
-    manifest = import_shards(arguments.places, arguments.to, read_settings(arguments, others))
+    settings = read_settings(arguments, {"tokenizer": arguments.tokenizer})
+    manifest = import_shards(arguments.places, arguments.to, settings)
     print(f"{arguments.to}\n{summary(manifest)}")
 
 

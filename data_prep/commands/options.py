@@ -23,17 +23,10 @@ def at_least_1(text: str) -> int:
     return int(text)
 
 
-ROWS = BuildSettings.model_fields["rows_per_shard"]
 OPTIONS: dict[str, dict[str, Any]] = {
     "folder": {"type": Path, "metavar": "FOLDER", "help": "a shard folder"},
     "--to": {"type": Path, "required": True, "metavar": "FOLDER", "help": "the new folder"},
     "--workers": {"type": at_least_1, "metavar": "N", "help": "processes; default: one per CPU"},
-    "--rows-per-shard": {
-        "type": at_least_1,
-        "default": ROWS.default,
-        "metavar": "N",
-        "help": f"{ROWS.description} (default: {ROWS.default})",
-    },
 }
 
 

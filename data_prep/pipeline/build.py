@@ -64,7 +64,6 @@ from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 from data_prep.tokenizer.train import (
     MOST_ACCENTED,
-    SMALLEST_OF_BYTES,
     TokenizerKind,
     accents_of,
     train_tokenizer,
@@ -119,11 +118,6 @@ def build(
                 f"data.{name}={quoted(value)} has no effect on a tokenizer that is loaded; remove "
                 "it, or let one be trained: --data.tokenizer wordpiece"
             )
-    if settings.tokenizer == "byte-bpe" and settings.vocabulary_size < SMALLEST_OF_BYTES:
-        raise TokenizerError(
-            f"vocabulary_size={settings.vocabulary_size} is too small for byte-bpe: special tokens "
-            f"and bytes alone are {SMALLEST_OF_BYTES}; raise it"
-        )
     sources = open_sources(settings.corpus, settings.damaged_files)
     with workplace_of(folder) as workplace:
         _check_identity(settings, sources, workplace)

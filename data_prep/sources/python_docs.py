@@ -160,7 +160,12 @@ def prose(docstring: str) -> Iterator[str]:
         if "]_" in text:
             text = _FOOTNOTE.sub("", text)
         text = " ".join(_NAME.sub("", text.replace("::", ":")).split())
-        if _reads_as_prose(text):
+        # It reads as English where 4 words in 5 are plain ones, it starts with a letter, and ends
+        # like a sentence or has 8 words: many authors leave out the full stop.
+        words = text.split()
+        ends = text.endswith((".", "!", "?", ":")) or len(words) >= 8
+        begins = len(words) >= 4 and text[0].isalpha()
+        if begins and ends and len(_WORD.findall(text)) >= 0.8 * len(words):
             yield text
 
 
@@ -207,16 +212,3 @@ def _without_code(docstring: str) -> Iterator[str]:
         opens_literal = text.startswith(".. ") or text.endswith("::")
         if not hidden and opens_literal and not _ADMONITION.match(text):
             literal_indent = indent
-
-
-def _reads_as_prose(text: str) -> bool:
-    """Return whether a paragraph reads as English: at least 4 words in 5 are plain ones.
-
-    It must start with a letter, and end like a sentence or have at least 8 words: many authors
-    leave out the full stop.
-    """
-    words = text.split()
-    ends = text.endswith((".", "!", "?", ":")) or len(words) >= 8
-    if len(words) < 4 or not text[0].isalpha() or not ends:
-        return False
-    return len(_WORD.findall(text)) >= 0.8 * len(words)

@@ -29,9 +29,8 @@ def without_holes(
         if _HOLE.search(paragraph):
             (sentences,) = split_sentences([paragraph], splitter=splitter, language=language)
             whole = [sentence for sentence in sentences if not _HOLE.search(sentence)]
-            counts["sentences dropped: holes of templates, or markup"] += len(sentences) - len(
-                whole
-            )
+            dropped = len(sentences) - len(whole)
+            counts["sentences dropped: holes of templates, or markup"] += dropped
             paragraph = "".join(whole).strip()
         kept.append(paragraph)
     return kept

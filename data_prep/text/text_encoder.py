@@ -140,10 +140,8 @@ class TextEncoder:
         Raises:
             TokenizerError: they differ; names a text.
         """
-        shards, clean = (
-            for_clean_text(self.tokenizer),
-            clean_text if cleans(self.tokenizer) else str,
-        )
+        shards = for_clean_text(self.tokenizer)
+        clean = clean_text if cleans(self.tokenizer) else str
 
         def in_shards(*texts: str | None) -> list[int]:
             parts = [" ".join(clean(text).split()) for text in texts if text is not None]

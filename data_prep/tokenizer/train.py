@@ -12,7 +12,6 @@ from tokenizers.processors import TemplateProcessing
 from data_prep.tokenizer.cleaning import CLEANING, STRIPPING
 from data_prep.tokenizer.describe import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNK
 
-SMALLEST_OF_BYTES = len(SPECIAL_TOKENS) + 256
 TokenizerKind = Literal["wordpiece", "bpe", "byte-bpe"]
 
 LARGEST_ALPHABET = 1000  # BERT's; it grows where more than this share of a text is outside of it

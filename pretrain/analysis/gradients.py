@@ -18,9 +18,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from pretrain.analysis.findings import Findings, Record
 from pretrain.analysis.panels import (
     PANEL_HEIGHT,
+    Findings,
+    Record,
     draw_over_training,
     empty_figure,
     legend_of_blocks,

@@ -18,11 +18,11 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from torch import Tensor
 
-from pretrain.analysis.findings import Findings, Record
 from pretrain.analysis.panels import (
     PANEL_HEIGHT,
+    Findings,
+    Record,
     draw_over_training,
     empty_figure,
     legend_of_blocks,
@@ -93,10 +93,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
                     if mean is not None:
                         row |= {name: mean.ratio, f"{name}_zero_mean": mean.zero_mean}
                 table.append(row)
-    return Findings(
-        tables={"layers": table},
-        figures={"layers": draw_layers(measured)},
-    )
+    return Findings({"layers": table}, {"layers": draw_layers(measured)})
 
 
 @torch.no_grad()
@@ -113,8 +110,12 @@ def measure_layers(model: Objective, batches: Sequence[MaskedBatch]) -> list[Cha
         with states_of(model.encoder.blocks) as states:
             model.encoder(ids_BS)
         doubles = [state.double() for state in states]
-        for number, of_block in enumerate(parts):
-            of_block.append(_of_rows(doubles[number], doubles[number + 1], doubles[-1]))
+        for of_block, x_BSD, output_BSD in zip(parts, doubles, doubles[1:], strict=False):
+            change_BSD, left_BSD = output_BSD - x_BSD, output_BSD - doubles[-1]
+            cosine_BS = torch.nn.functional.cosine_similarity(x_BSD, output_BSD, dim=-1)
+            of_tokens = [change_BSD.norm(dim=-1), x_BSD.norm(dim=-1), cosine_BS, change_BSD]
+            of_tokens += [left_BSD.norm(dim=-1), left_BSD]
+            of_block.append([one.mean(1).numpy() for one in of_tokens])  # means of each row
     found = [[numpy.concatenate(each) for each in zip(*batches, strict=True)] for batches in parts]
     changes = []
     for number, (distances, norms, cosines, means, away, means_away) in enumerate(found, 1):
@@ -123,18 +124,6 @@ def measure_layers(model: Objective, batches: Sequence[MaskedBatch]) -> list[Cha
         mean = mean_ratio(means, distances)
         changes.append(Change(distance, distance / norm, cosine, mean, to_last))
     return changes
-
-
-def _of_rows(x_BSD: Tensor, output_BSD: Tensor, last_BSD: Tensor) -> list[Floats]:
-    """Return means over the tokens of each row.
-
-    Of |output - x|, |x| and their cosine [B]; output - x [B, D]; |output - last| [B] and the
-    vector itself [B, D].
-    """
-    change, away = output_BSD - x_BSD, output_BSD - last_BSD
-    cosine = torch.nn.functional.cosine_similarity(x_BSD, output_BSD, dim=-1)
-    numbers = (change.norm(dim=-1), x_BSD.norm(dim=-1), cosine, change, away.norm(dim=-1), away)
-    return [number.mean(1).numpy() for number in numbers]
 
 
 def mean_ratio(means: Floats, norms: Floats) -> MeanRatio:

@@ -1,16 +1,19 @@
-"""Panels of the pictures: their style, their lines, and the sentences below them."""
+"""What an analysis found, how it is written, and panels of its pictures."""
 
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from data_prep.files.atomic import save_text
 from pretrain.reports.html import DASHES, GRID, as_written
+from pretrain.reports.report_folder import ReportFolder
+from pretrain.reports.table import as_csv
 
 WIDTH, PANEL_HEIGHT = 7.5, 2.3  # inches
 CAPTION_LETTERS, CAPTION_LINE = 124, 0.14  # of a line, and its height in inches
@@ -23,6 +26,39 @@ STYLE: dict[Any, Any] = {  # sizes in points
     **{"axes.grid": True, "axes.grid.axis": "y", "grid.color": GRID, "grid.linewidth": 0.6},
     **{"legend.fontsize": 6.5, "legend.title_fontsize": 6.5, "legend.frameon": False},
 }
+
+# By the names of the columns, which end in a unit where there is one.
+Record = dict[str, Any]  # str, int or float
+
+
+class Findings(NamedTuple):
+    """The result of an analysis.
+
+    Attributes:
+        tables: by name of their CSV file, without its ending.
+        figures: by name of their PNG file, without its ending.
+    """
+
+    tables: dict[str, list[Record]]
+    figures: dict[str, Figure]
+
+
+def write_findings(findings: Findings, folder: ReportFolder) -> None:
+    """Write figures as PNG, and tables as CSV with seven digits.
+
+    Raises:
+        ConfigError: the folder holds something else, or cannot be written.
+    """
+    with folder.writing() as place:
+        for name, records in findings.tables.items():
+            written = [
+                {n: f"{one:.7g}" if isinstance(one, float) else one for n, one in record.items()}
+                for record in records
+            ]
+            save_text(place / f"{name}.csv", as_csv(written))
+        for name, figure in findings.figures.items():
+            # Without its version in the file, a picture is a function of what it shows.
+            figure.savefig(place / f"{name}.png", metadata={"Software": None})
 
 
 def empty_figure(caption: str, *, height: float) -> Figure:

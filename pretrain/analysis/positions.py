@@ -32,8 +32,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from pretrain.analysis.findings import Findings, Record
-from pretrain.analysis.panels import empty_figure
+from pretrain.analysis.panels import Findings, Record, empty_figure
 from pretrain.analysis.subjects import Subject
 from pretrain.config.errors import ConfigError
 from pretrain.model.position_encoding import PositionEncoding

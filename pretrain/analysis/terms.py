@@ -24,8 +24,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 from torch import Tensor, nn
 
-from pretrain.analysis.findings import Findings
-from pretrain.analysis.panels import PANEL_HEIGHT, empty_figure, rows_of_panels
+from pretrain.analysis.panels import PANEL_HEIGHT, Findings, empty_figure, rows_of_panels
 from pretrain.analysis.subjects import Subject, encoder_inputs, measured_at_steps
 from pretrain.config.errors import ConfigError
 from pretrain.data.batches import MaskedBatch

@@ -12,7 +12,7 @@ import importlib
 from pathlib import Path
 
 from data_prep.commands.options import at_least_1
-from pretrain.analysis.catalog import ANALYSES, Analysis
+from pretrain.analysis.catalog import ANALYSES
 from pretrain.config.errors import ConfigError, lookup
 
 ROWS = 128
@@ -43,12 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> None:
     """Analyse the runs, and write the files."""
-    name, analysis = arguments.name, _chosen(arguments)
+    name, analysis = arguments.name, lookup(ANALYSES, arguments.name, setting="NAME")
+    for option, value in (("--rows", arguments.rows), ("--shards", arguments.shards)):
+        if value is not None and not analysis.reads_rows:
+            raise ConfigError(
+                f"{option}={value} has no effect: {name} looks at weights only; remove it"
+            )
     # Imported late: torch and Matplotlib take seconds.
     from matplotlib import rc_context
 
-    from pretrain.analysis.findings import write_findings
-    from pretrain.analysis.panels import STYLE
+    from pretrain.analysis.panels import STYLE, write_findings
     from pretrain.analysis.subjects import Scope, read_subjects
     from pretrain.reports.report_folder import ReportFolder
 
@@ -59,18 +63,6 @@ def main(arguments: argparse.Namespace) -> None:
     folder = ReportFolder(to, f"the analysis {name}", "--to")
     folder.refuse_if_taken()
     with rc_context(STYLE):
-        write_findings(
-            importlib.import_module(f"pretrain.analysis.{name}").findings(subjects), folder
-        )
+        module = importlib.import_module(f"pretrain.analysis.{name}")
+        write_findings(module.findings(subjects), folder)
     print(f"written: {to}")
-
-
-def _chosen(arguments: argparse.Namespace) -> Analysis:
-    """Return the analysis that is named; refuse options that it does not read."""
-    found = lookup(ANALYSES, arguments.name, setting="NAME")
-    for option, value in (("--rows", arguments.rows), ("--shards", arguments.shards)):
-        if value is not None and not found.reads_rows:
-            raise ConfigError(
-                f"{option}={value} has no effect: {arguments.name} looks at weights only; remove it"
-            )
-    return found

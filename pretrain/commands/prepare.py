@@ -26,11 +26,12 @@ def main(arguments: argparse.Namespace) -> None:
     settings = read_settings(arguments)
     if must_build(settings):
         # Imported late: torch takes seconds.
-        from pretrain.train.checks import check_data, check_run, ranks_here
+        from pretrain.engine.launch import checked_ds_config
+        from pretrain.train.checks import check_data, check_this_machine, ranks_here
 
-        if arguments.ranks is None:
-            check_data(settings)
-        else:
-            check_run(settings, ranks_here(arguments.ranks))
+        if arguments.ranks is not None:
+            ranks = ranks_here(arguments.ranks)
+            check_this_machine(settings, checked_ds_config(settings, ranks), ranks)
+        check_data(settings)
         build(build_settings(settings), shards_folder(settings))
     print(describe_data(settings))

@@ -41,16 +41,6 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
     return batch.micro_sequences
 
 
-def possible_micro_sequences(settings: RunSettings, world_size: int) -> list[int]:
-    """Return the numbers among which "auto" chooses, the largest first: the global batch is exact.
-
-    Raises:
-        ConfigError: as of `micro_sequences`.
-    """
-    most = micro_sequences(settings, world_size)
-    return [number for number in range(most, 0, -1) if most % number == 0]
-
-
 def with_micro_sequences(settings: RunSettings, number: int) -> RunSettings:
     """Return settings with so many sequences per rank and pass."""
     batch = settings.batch.model_copy(update={"micro_sequences": number})

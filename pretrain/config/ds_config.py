@@ -15,7 +15,7 @@ from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.ds_keys import check_keys
 from pretrain.config.errors import ConfigError, lookup, nearest
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import LayerDropSettings, RunSettings
+from pretrain.config.settings import RunSettings
 
 DS_CONFIGS = Path(__file__).parents[2] / "ds_configs"
 AUTO = "auto"
@@ -85,8 +85,15 @@ def fill_ds_config(
     """
     check_keys(config)
     _check_supported(config)
-    if world_size > 1:
-        _check_overlap(config, settings.layer_drop)
+    drop, overlaps = settings.layer_drop, config.get("zero_optimization", {}).get("overlap_comm")
+    varies = drop.schedule != "none" and drop.draw_per not in ("sequence", "step", 1)
+    # The exchange begins before it is known which blocks ran in a step.
+    if world_size > 1 and overlaps and zero_stage(config) == 1 and varies:
+        raise ConfigError(
+            "zero_optimization.overlap_comm at stage 1 does not work with layer drop: DeepSpeed "
+            "0.19 exchanges only gradients of blocks that run in the last micro-batch of a step; "
+            "remove it, use stage 2, or --layer_drop.draw_per step"
+        )
     from_recipe = {
         "train_batch_size": settings.batch.global_sequences,
         "train_micro_batch_size_per_gpu": micro_sequences(settings, world_size),
@@ -129,18 +136,6 @@ def _check_supported(config: dict[str, Any]) -> None:
             "torch_autocast.dtype=float16 is wrong in DeepSpeed 0.19 (at ZeRO stage 1 to 3 "
             "gradients are clipped before they are unscaled, at stage 0 overflows are not "
             "reported); use a fp16 block instead, as zero1_fp16 does"
-        )
-
-
-def _check_overlap(config: dict[str, Any], drop: LayerDropSettings) -> None:
-    """Refuse an exchange that begins before it is known which blocks ran in a step."""
-    overlaps = config.get("zero_optimization", {}).get("overlap_comm", False)
-    varies = drop.draw_per not in ("sequence", "step", 1)
-    if overlaps and zero_stage(config) == 1 and drop.schedule != "none" and varies:
-        raise ConfigError(
-            "zero_optimization.overlap_comm at stage 1 does not work with layer drop: DeepSpeed "
-            "0.19 exchanges only gradients of blocks that run in the last micro-batch of a step; "
-            "remove it, use stage 2, or --layer_drop.draw_per step"
         )
 
 

@@ -78,23 +78,8 @@ def read_settings(arguments: argparse.Namespace) -> RunSettings:
         print(f"{list_of_recipes()}\n", file=sys.stderr)
         raise ConfigError("name a recipe")
     tree = read_recipe(arguments.recipe)
-    _refuse_unknown(tree, arguments.recipe)
-    if arguments.trust_remote_code:
-        tree = merged_settings({"model": {"transformers": {"trust_remote_code": True}}}, tree)
-    given = given_settings(arguments, setting_fields(RunSettings))
-    if arguments.corpus:
-        given = merged_settings(given, {"data": {"corpus": tuple(arguments.corpus)}})
-    return settings_from(merged_settings(tree, given))
-
-
-def _refuse_unknown(tree: Mapping[str, Any], recipe: str) -> None:
-    """Refuse, with the file, a table or setting that a recipe does not have.
-
-    Raises:
-        ConfigError: it may be that of a sweep whose arms are missing or misspelt.
-    """
-    known = {*RunSettings.model_fields, *setting_fields(RunSettings)}
-    for table, content in tree.items():
+    recipe, known = arguments.recipe, {*RunSettings.model_fields, *setting_fields(RunSettings)}
+    for table, content in tree.items():  # it may be a sweep whose arms are missing or misspelt
         if table in TABLES:
             raise ConfigError(f"{recipe}: [{table}] is of a sweep, which needs [{ARMS}] too")
         is_section = table in RunSettings.model_fields and isinstance(content, dict)
@@ -102,6 +87,12 @@ def _refuse_unknown(tree: Mapping[str, Any], recipe: str) -> None:
             if name not in known:
                 near = nearest(name, [*known, *TABLES])
                 raise ConfigError(f"{recipe}: there is no setting {plain(name)}{near}")
+    if arguments.trust_remote_code:
+        tree = merged_settings({"model": {"transformers": {"trust_remote_code": True}}}, tree)
+    given = given_settings(arguments, setting_fields(RunSettings))
+    if arguments.corpus:
+        given = merged_settings(given, {"data": {"corpus": tuple(arguments.corpus)}})
+    return settings_from(merged_settings(tree, given))
 
 
 def settings_from(tree: dict[str, Any]) -> RunSettings:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from data_prep.files.quoting import plain, quoted
+from data_prep.command_line import explain
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 
@@ -215,9 +215,4 @@ def _checked(content: dict[str, Any], kind: type[Kind], place: str) -> Kind:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where, message = plain(".".join(map(str, first["loc"]))), first["msg"]
-        found = "" if first["type"] == "missing" else f"={quoted(first['input'])}"
-        raise ConfigError(
-            f"{place} is damaged: {where}{found}: {message[0].lower()}{message[1:]}; {FIX}"
-        ) from None
+        raise ConfigError(f"{place} is damaged: {explain(error, [])}; {FIX}") from None

@@ -14,11 +14,7 @@ from pretrain.config.settings import DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION
 
 # Ours -> theirs. Where there are several, ours is the concatenation of their rows.
 _LAYERS_OF_BLOCK = {
-    "attention.query_key_value": (
-        "attention.self.query",
-        "attention.self.key",
-        "attention.self.value",
-    ),
+    "attention.query_key_value": tuple(f"attention.self.{n}" for n in ("query", "key", "value")),
     "attention.output": ("attention.output.dense",),
     "attention_norm": ("attention.output.LayerNorm",),
     "feedforward.inner": ("intermediate.dense",),

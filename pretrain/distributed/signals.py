@@ -67,7 +67,6 @@ class Interruption:
         self._stage, self._cause_at = "leaving", time.monotonic()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        del frame
         name = signal.Signals(number).name
         if self._stage == "set-up":
             self._say(f"stopped before the first step ({name}); there is nothing to save")

@@ -18,7 +18,6 @@ import torch
 from pretrain.config.batch import (
     micro_batches_per_step,
     micro_sequences,
-    possible_micro_sequences,
     with_micro_sequences,
 )
 from pretrain.config.ds_config import autocast_type, weight_type
@@ -91,15 +90,16 @@ def choose_micro_batches(
     Raises:
         ConfigError: on all ranks, not even a pass of one sequence fits.
     """
-    numbers, number = possible_micro_sequences(settings, ranks.world_size), None
+    most, number = micro_sequences(settings, ranks.world_size), None
+    numbers = [n for n in range(most, 0, -1) if most % n == 0]  # so that the batch is exact
     if settings.batch.micro_sequences != "auto":
-        number = micro_sequences(settings, ranks.world_size)
+        number = most
     elif before in numbers:  # a dry run may be for ranks that only --elastic resumes
         number = before
     if number is None:
         if ranks.device != "cpu":
-            most = max(1, USEFUL_TOKENS // settings.data.sequence_length)
-            numbers = [one for one in numbers if one <= most]
+            useful = max(1, USEFUL_TOKENS // settings.data.sequence_length)
+            numbers = [n for n in numbers if n <= useful]
         if model is not None and ranks.device in TRIED:
             run = model, settings, ds_config, ranks
             number = next((n for n in numbers if pass_fits(n, *run)), 0)

@@ -39,7 +39,6 @@ class OptimizerKind(ABC):
 
     def obstacle(self, device: Device) -> str | None:
         """Return why it does not work on such a device, or None."""
-        del device
         return None
 
     @abstractmethod

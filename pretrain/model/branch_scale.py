@@ -1,6 +1,7 @@
 """How much a block counts in a micro-batch, and on which of its sequences it runs."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Where blocks are compiled, each number of sequences on which one runs is a graph: larger
@@ -50,3 +51,4 @@ class SequenceDraw:
 
 # Of a block in a micro-batch: 0 skips it, another number scales its branches.
 BranchScale = float | SequenceDraw
+Scales = Sequence[BranchScale] | None  # of all blocks; None: each runs as it is

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from data_prep.settings import is_changed
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import EncodingSettings, ModelSettings
-from pretrain.config.settings.section import is_changed
 from pretrain.model.attention import BlockSettings, at_positions
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, terms_of_pass
 from pretrain.model.blocks import Block, WideLayerNorm
-from pretrain.model.branch_scale import SEQUENCE_GROUPS, BranchScale, SequenceDraw
+from pretrain.model.branch_scale import SEQUENCE_GROUPS, Scales, SequenceDraw
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
 from pretrain.model.position_tables import BUCKETS
@@ -52,12 +52,19 @@ class BlockStack(nn.Module):
         self.final_norm = WideLayerNorm(model.width, epsilon) if model.norm == "pre" else None
         self.scales_new_branches = model.branch_initialisation == "depth_scaled"
         if self.execution.compiles_blocks:
-            self._compile_blocks()
+            import torch._dynamo  # takes two seconds
+
+            torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
+            # Equal blocks share a graph, whichever of them run, and a second one for the last that
+            # runs, where some positions are wanted only. The whole encoder would be compiled anew
+            # for every pattern of skipped blocks.
+            for block in self.blocks:
+                block.compile(dynamic=False, fullgraph=True)
 
     def run_blocks(
         self,
         x: Tensor,
-        branch_scales: Sequence[BranchScale] | None,
+        branch_scales: Scales,
         lengths_B: Tensor | None,
         positions_M: Tensor | None,
     ) -> Tensor:
@@ -81,28 +88,16 @@ class BlockStack(nn.Module):
         draws = [scale for scale in scales if isinstance(scale, SequenceDraw)]
         if draws:
             x = self._run_windows(x, terms, draws, lengths_B, positions_M)
-        else:
+        else:  # each block runs on all sequences, or is skipped
             numbers = [scale for scale in scales if not isinstance(scale, SequenceDraw)]
-            x = self._run_whole(x, terms, numbers, lengths_B, positions_M)
+            kept, length = [n for n, scale in enumerate(numbers) if scale != 0], x.shape[1]
+            for layer in kept:
+                wanted_M = positions_M if layer == kept[-1] else None
+                own = self.positions.of_layer(terms, layer, length)
+                scale = self._given(numbers[layer], x)
+                x = self._run(self.blocks[layer], x, own, scale, lengths_B, wanted_M)
+            x = x if kept else at_positions(x, positions_M)
         return x if self.final_norm is None else self.final_norm(x)
-
-    def _run_whole(
-        self,
-        x: Tensor,
-        terms: PositionTerms,
-        scales: Sequence[float | None],
-        lengths_B: Tensor | None,
-        positions_M: Tensor | None,
-    ) -> Tensor:
-        """Run each block on all sequences, or skip it."""
-        length = x.shape[1]
-        kept = [layer for layer, scale in enumerate(scales) if scale != 0]
-        for layer in kept:
-            wanted_M = positions_M if layer == kept[-1] else None
-            own = self.positions.of_layer(terms, layer, length)
-            scale = self._given(scales[layer], x)
-            x = self._run(self.blocks[layer], x, own, scale, lengths_B, wanted_M)
-        return x if kept else at_positions(x, positions_M)
 
     def _run_windows(
         self,
@@ -144,18 +139,6 @@ class BlockStack(nn.Module):
             for output in (block.attention.output, block.feedforward.output):
                 output.weight /= math.sqrt(2 * len(self.blocks))
 
-    def _compile_blocks(self) -> None:
-        """Compile each block in place: equal blocks share a graph, whichever of them run.
-
-        There is a second one for the last that runs, where some positions are wanted only. The
-        whole encoder would be compiled anew for every pattern of skipped blocks.
-        """
-        import torch._dynamo  # takes two seconds
-
-        torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
-        for block in self.blocks:
-            block.compile(dynamic=False, fullgraph=True)
-
     def _given(self, scale: float | None, x: Tensor) -> float | Tensor | None:
         if scale is None or not self.execution.compiles_blocks:
             return scale
@@ -188,7 +171,7 @@ class Encoder(BlockStack):
     def forward(
         self,
         ids_BS: Tensor,
-        branch_scales: Sequence[BranchScale] | None = None,
+        branch_scales: Scales = None,
         lengths_B: Tensor | None = None,
         positions_M: Tensor | None = None,
     ) -> Tensor:

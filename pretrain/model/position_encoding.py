@@ -78,7 +78,6 @@ class PositionEncoding(nn.Module):
     @classmethod
     def obstacle(cls, settings: PositionSettings) -> str | None:
         """Return why the encoding cannot be built with these settings, or None."""
-        del settings
         return None
 
     def tables(self) -> dict[str, list[nn.Parameter]]:
@@ -96,22 +95,18 @@ class PositionEncoding(nn.Module):
 
     def attention_bias(self, sequence_length: int) -> Tensor | None:
         """Return bias_NSS (fp32), or None where the encoding has none."""
-        del sequence_length
         return None
 
     def query_key_terms(self, sequence_length: int) -> tuple[Tensor, Tensor] | None:
         """Return the terms added to queries and keys (q_NSH, k_NSH, fp32), or None."""
-        del sequence_length
         return None
 
     def rotation(self, sequence_length: int, device: torch.device | str) -> Rotation | None:
         """Return how queries and keys are rotated (fp32), or None."""
-        del sequence_length, device
         return None
 
     def relative_keys(self, layer: int, sequence_length: int) -> Tensor | None:
         """Return the key_RH of each distance in one layer (fp32), or None; see `PositionTerms`."""
-        del layer, sequence_length
         return None
 
     def terms(self, sequence_length: int, *, device: torch.device | str) -> PositionTerms:
@@ -136,12 +131,10 @@ class PositionEncoding(nn.Module):
 
     def multiply_adds(self, sequence_length: int) -> int:
         """Return the multiply-adds of the shared terms in a forward pass."""
-        del sequence_length
         return 0
 
     def row_multiply_adds(self, sequence_length: int) -> int:
         """Return the multiply-adds that the terms of a layer take for each row of the batch."""
-        del sequence_length
         return 0
 
 

@@ -17,7 +17,6 @@ Decay = Callable[[float, int, LearningRateSettings], float]
 
 
 def _exponential(since: float, until_end: int, settings: LearningRateSettings) -> float:
-    del until_end
     assert settings.decay_rate is not None and settings.decay_steps is not None
     return float(settings.decay_rate ** (since / settings.decay_steps))
 

@@ -54,17 +54,6 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> tuple[dict[str, Any]
     return ds_config, finished
 
 
-def check_run(settings: RunSettings, ranks: Ranks) -> None:
-    """Check all but the folder of a new run.
-
-    Raises:
-        UserError: the run cannot start here.
-    """
-    ds_config = checked_ds_config(settings, ranks)
-    check_this_machine(settings, ds_config, ranks)
-    check_data(settings)
-
-
 def ranks_here(count: int, on: str | None = None) -> Ranks:
     """Return the ranks that a run of `count` processes on this machine would have.
 

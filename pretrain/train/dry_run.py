@@ -90,7 +90,12 @@ def dry_run(request: RunRequest, ranks: Ranks, found: Found | None = None) -> bo
             print(finished)
             return True
     if found is None and "machine" not in refused:
-        found = _estimated(request, ds_config, ranks)
+        execution = plan_execution(settings, this_machine(ds_config, ranks.device, ranks.gpu))
+        before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
+        division = choose_micro_batches(settings, ds_config, ranks, execution, before=before)
+        run = settings, ds_config, ranks.world_size, execution, division.sequences
+        memory = f"about {size(needed_bytes(*run))} of {size(free_bytes(ranks))} free"
+        found = Found(division, [("memory per rank", memory)])
     if found is not None:
         settings = found.micro_batches.of(settings)
         ds_config = found.micro_batches.filled_in(ds_config)
@@ -139,17 +144,6 @@ def describe_run(
         ("FLOPs in all", (f"{steps * mean:.3e}" if steps else allowed) + saved),
     ]
     return f"{table}\n\n{_in_columns(rows)}"
-
-
-def _estimated(request: RunRequest, ds_config: dict[str, Any], ranks: Ranks) -> Found:
-    """Estimate memory, from the formula of footprint.py."""
-    settings = request.settings
-    execution = plan_execution(settings, this_machine(ds_config, ranks.device, ranks.gpu))
-    before = micro_sequences_before(request.folder) if request.beginning == "resume" else None
-    division = choose_micro_batches(settings, ds_config, ranks, execution, before=before)
-    needed = needed_bytes(settings, ds_config, ranks.world_size, execution, division.sequences)
-    memory = f"about {size(needed)} of {size(free_bytes(ranks))} free"
-    return Found(division, [("memory per rank", memory)])
 
 
 def _disk_rows(

@@ -17,7 +17,7 @@ from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.launch import build_engine, check_machine, checked_ds_config
 from pretrain.engine.random_batches import RandomBatches
 from pretrain.schedules.layer_drop import at_constant_theta
-from pretrain.schedules.run_thetas import mean_theta
+from pretrain.schedules.step_plan import mean_theta
 from pretrain.train.recording.progress import Progress
 
 # Not counted: the first step compiles and allocates, the second may once more, and a processor

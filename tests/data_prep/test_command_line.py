@@ -42,10 +42,10 @@ def run(*arguments):
 
 def test_a_build_has_the_default_settings_but_for_those_that_are_given(asked):
     run("build", "--to", "x")
-    words = ["--corpus", "a", "b:weight=2", "--rows-per-shard", 9, "--data.deduplicate", "none"]
+    words = ["--corpus", "a", "b:weight=2", "--data.deduplicate", "none"]
     words += ["--data.lowercase", "false", "--data.max_words", "none", "--workers", 3]
     run("build", "--to", "y", *words, "--data.valid_fraction", "0.25")
-    given = {"corpus": ("a", "b:weight=2"), "rows_per_shard": 9, "deduplicate": "none"}
+    given = {"corpus": ("a", "b:weight=2"), "deduplicate": "none"}
     given |= {"lowercase": False, "valid_fraction": 0.25}
     assert asked == [
         (BuildSettings(), Path("x"), None),

@@ -47,7 +47,7 @@ JOBS = {
     "shards": [
         f"{BUILD} --data.sequence_length 32 --model.vocabulary_size 256 --to NAME/rows",
         f"{BUILD} lines.jsonl:weight=1.5 --data.tokenizer byte-bpe --data.sequence_length 32 "
-        "--model.vocabulary_size 400 --rows-per-shard 50 --data.lowercase=false --to NAME/bytes",
+        "--model.vocabulary_size 400 --data.lowercase=false --to NAME/bytes",
         f"{BUILD} --data.tokenizer NAME/rows/tokenizer.json --data.sequence_length 128 "
         "--to NAME/long",
     ],

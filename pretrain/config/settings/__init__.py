@@ -4,6 +4,7 @@ A run is one frozen `RunSettings`; recipe.py reads it from a recipe and the comm
 and precision are in the DeepSpeed JSON that `engine.ds_config` names.
 """
 
+from data_prep.settings import Section as Section
 from pretrain.config.settings.data import OF_TEXT as OF_TEXT
 from pretrain.config.settings.data import DataSettings as DataSettings
 from pretrain.config.settings.layer_drop import LayerDropSettings as LayerDropSettings
@@ -14,7 +15,6 @@ from pretrain.config.settings.model import EncodingSettings as EncodingSettings
 from pretrain.config.settings.model import ModelSettings as ModelSettings
 from pretrain.config.settings.run import RunSettings as RunSettings
 from pretrain.config.settings.run import sections as sections
-from pretrain.config.settings.section import Section as Section
 from pretrain.config.settings.stored import as_json as as_json
 from pretrain.config.settings.stored import explain as explain
 from pretrain.config.settings.stored import flat as flat

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from pretrain.config.settings.section import Section, is_changed
+from data_prep.settings import Section, is_changed
 
 # A keep ratio.
 Share = Annotated[float, Field(gt=0, le=1)]

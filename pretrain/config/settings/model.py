@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from data_prep.files.quoting import quoted
-from pretrain.config.settings.section import Section, is_changed
+from data_prep.settings import Section, is_changed
 from pretrain.config.settings.transformers_config import (
     FIELDS,
     configuration_of,

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, PositiveInt, field_validator, model_validator
 
 from data_prep.files.quoting import quoted
+from data_prep.settings import Section, is_changed
 from pretrain.config.errors import lookup
 from pretrain.config.settings.data import DataSettings
 from pretrain.config.settings.layer_drop import LayerDropSettings
@@ -14,7 +15,6 @@ from pretrain.config.settings.model import (
     ElectraSettings,
     ModelSettings,
 )
-from pretrain.config.settings.section import Section, is_changed
 from pretrain.config.settings.training import (
     BatchSettings,
     CheckpointSettings,

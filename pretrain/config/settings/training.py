@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from pretrain.config.settings.section import Section
+from data_prep.settings import Section
 
 
 class BatchSettings(Section):

@@ -89,7 +89,14 @@ def read_tupe(file: Path) -> Pretrained:
         record = record_of(made, None, kind="loaded", moses=MOSES_LANGUAGE)
         text_encoder = TextEncoder(made, record)
         if copies:
-            weights = _with_copies(weights, text_encoder.special["unk"], copies)
+            # A piece that BPE makes and the dictionary lacks is <unk> to the model. Its copy has
+            # the same vector; the bias is lowered by log(1 + copies), so that the copies share the
+            # probability of <unk> and those of all other tokens are unchanged.
+            unk, embeddings = text_encoder.special["unk"], weights[OUR_TOKENS]
+            bias = weights[OUR_BIAS].clone()
+            bias[unk] -= math.log(1 + copies)
+            weights[OUR_TOKENS] = torch.cat([embeddings, embeddings[unk].expand(copies, -1)])
+            weights[OUR_BIAS] = torch.cat([bias, bias[unk].expand(copies)])
             size = model.vocabulary_size + copies
             model = model.model_copy(update={"vocabulary_size": size})
     return Pretrained(
@@ -101,21 +108,6 @@ def read_tupe(file: Path) -> Pretrained:
         step=None,
         sequence_length=model.max_sequence_length,
     ).checked()
-
-
-def _with_copies(weights: dict[str, Tensor], row: int, copies: int) -> dict[str, Tensor]:
-    """Return weights with copies of one row of the vocabulary appended.
-
-    A piece that BPE makes and the dictionary lacks is <unk> to the model. Its copy has the same
-    vector; the bias is lowered by log(1 + copies), so that the copies share the probability of
-    <unk> and those of all other tokens are unchanged.
-    """
-    embeddings, bias = weights[OUR_TOKENS], weights[OUR_BIAS].clone()
-    bias[row] -= math.log(1 + copies)
-    return weights | {
-        OUR_TOKENS: torch.cat([embeddings, embeddings[row].expand(copies, -1)]),
-        OUR_BIAS: torch.cat([bias, bias[row].expand(copies)]),
-    }
 
 
 def _our_weights(stored: dict[str, Tensor], model: ModelSettings, file: Path) -> dict[str, Tensor]:

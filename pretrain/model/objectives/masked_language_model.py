@@ -1,13 +1,11 @@
 """BERT's objective. Shapes as in positions.py; M = predicted positions."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from data_prep.masking import IGNORED
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
-from pretrain.model.branch_scale import BranchScale
+from pretrain.model.branch_scale import Scales
 from pretrain.model.encoder import initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import MaskedLanguageModelHead
@@ -28,11 +26,7 @@ class MaskedLanguageModel(Objective):
         initialise(self, model.initializer_range)
 
     def forward(
-        self,
-        ids_BS: Tensor,
-        positions_M: Tensor,
-        labels_M: Tensor,
-        branch_scales: Sequence[BranchScale] | None = None,
+        self, ids_BS: Tensor, positions_M: Tensor, labels_M: Tensor, branch_scales: Scales = None
     ) -> Tensor:
         """Return the mean cross-entropy in nats; arguments as in `Objective.forward`.
 
@@ -46,7 +40,7 @@ class MaskedLanguageModel(Objective):
         self,
         ids_BS: Tensor,
         positions_M: Tensor | None,
-        branch_scales: Sequence[BranchScale] | None = None,
+        branch_scales: Scales = None,
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         """Return logits_MV at the flat positions `row * S + column`, or logits_BSV of all."""
@@ -64,5 +58,4 @@ class MaskedLanguageModel(Objective):
         model: ModelSettings, *, rows: float, length: int, predictions: float
     ) -> float:
         """Count the dense layer and the product with all token embeddings, per prediction."""
-        del rows, length
         return predictions * (model.width * model.width + model.width * model.vocabulary_size)

@@ -4,7 +4,7 @@ Shapes as in positions.py; M = predicted positions.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ElectraSettings, ModelSettings
-from pretrain.model.branch_scale import BranchScale
+from pretrain.model.branch_scale import Scales
 from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import MaskedLanguageModelHead
@@ -70,16 +70,11 @@ class Objective(nn.Module, ABC):
         cls, model: ModelSettings, electra: ElectraSettings | None, execution: ExecutionPlan
     ) -> Self:
         """Build it from those settings of a run that it reads."""
-        del electra
         return cls(model, execution)
 
     @abstractmethod
     def forward(
-        self,
-        ids_BS: Tensor,
-        positions_M: Tensor,
-        labels_M: Tensor,
-        branch_scales: Sequence[BranchScale] | None = None,
+        self, ids_BS: Tensor, positions_M: Tensor, labels_M: Tensor, branch_scales: Scales = None
     ) -> Tensor:
         """Return the mean loss of a micro-batch.
 
@@ -121,7 +116,6 @@ class Objective(nn.Module, ABC):
     @classmethod
     def networks(cls, model: ModelSettings, electra: ElectraSettings | None) -> list[Network]:
         """Return the encoders that it trains; this one's `outside` is its head."""
-        del electra
         return [Network(model, cls.head_multiply_adds, predicts_words=True)]
 
     @staticmethod

@@ -5,8 +5,6 @@ Generators", ICLR 2020; shapes and weights of the losses as in github.com/google
 Shapes as in positions.py; M = predicted positions, G = width of the generator.
 """
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Self
 
 import torch
@@ -19,7 +17,7 @@ from pretrain.config.settings import (
     ElectraSettings,
     ModelSettings,
 )
-from pretrain.model.branch_scale import BranchScale
+from pretrain.model.branch_scale import Scales
 from pretrain.model.encoder import BlockStack, Encoder, build_position_encoding, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import DiscriminatorHead, MaskedLanguageModelHead
@@ -40,11 +38,7 @@ def generator_settings(model: ModelSettings, electra: ElectraSettings) -> ModelS
     heads = max(1, round(electra.generator_width * model.num_heads))
     width = heads * model.head_width
     return model.model_copy(
-        update={
-            "width": width,
-            "num_heads": heads,
-            "feedforward_width": 4 * width,
-        }
+        update={"width": width, "num_heads": heads, "feedforward_width": 4 * width}
     )
 
 
@@ -72,9 +66,7 @@ class Generator(BlockStack):
             input_width=model.width,
         )
 
-    def forward(
-        self, x_BSD: Tensor, positions_M: Tensor, branch_scales: Sequence[BranchScale] | None = None
-    ) -> Tensor:
+    def forward(self, x_BSD: Tensor, positions_M: Tensor, branch_scales: Scales = None) -> Tensor:
         """Return hidden_MD, which the head compares with every token embedding.
 
         Args:
@@ -117,11 +109,7 @@ class ReplacedTokenDetection(Objective):
         return cls(model, electra, execution)
 
     def forward(
-        self,
-        ids_BS: Tensor,
-        positions_M: Tensor,
-        labels_M: Tensor,
-        branch_scales: Sequence[BranchScale] | None = None,
+        self, ids_BS: Tensor, positions_M: Tensor, labels_M: Tensor, branch_scales: Scales = None
     ) -> Tensor:
         """Return the weighted sum of both mean losses; arguments as in `Objective.forward`.
 
@@ -164,11 +152,19 @@ class ReplacedTokenDetection(Objective):
     def networks(cls, model: ModelSettings, electra: ElectraSettings | None) -> list[Network]:
         """Return the discriminator and the generator."""
         assert electra is not None, "give the settings of the generator"
-        generator = generator_settings(model, electra)
-        outside = partial(generator_multiply_adds, embedding_width=model.width)
+
+        def outside(
+            generator: ModelSettings, *, rows: float, length: int, predictions: float
+        ) -> float:
+            dense, logits = model.width * generator.width, model.width * model.vocabulary_size
+            projection = 0 if generator.width == model.width else rows * length * dense
+            # The logits are computed a second time for the draws, without a backward pass: a third
+            # of what a product costs in training.
+            return projection + predictions * (dense + logits + logits / 3)
+
         return [
             Network(model, cls.head_multiply_adds, predicts_words=False),
-            Network(generator, outside, predicts_words=True),
+            Network(generator_settings(model, electra), outside, predicts_words=True),
         ]
 
     @staticmethod
@@ -176,7 +172,6 @@ class ReplacedTokenDetection(Objective):
         model: ModelSettings, *, rows: float, length: int, predictions: float
     ) -> float:
         """Count the discriminator's head, at every token."""
-        del predictions
         return rows * length * (model.width * model.width + model.width)
 
 
@@ -196,27 +191,6 @@ class Discriminator(nn.Module):
         """Return logits_BS; ids from `lengths_B` on are padding of any value."""
         logits_BS: Tensor = self.head(self.encoder(ids_BS, lengths_B=lengths_B))
         return logits_BS
-
-
-def generator_multiply_adds(
-    model: ModelSettings, *, rows: float, length: int, predictions: float, embedding_width: int
-) -> float:
-    """Count what the generator computes outside of its blocks and positions, in a forward pass.
-
-    The logits are computed a second time for the draws, without a backward pass: a third of what a
-    product costs in training.
-
-    Args:
-        model: shape of the generator.
-        rows: of the micro-batch.
-        length: tokens of a row.
-        predictions: predicted positions of all rows.
-        embedding_width: width of the discriminator.
-    """
-    dense = embedding_width * model.width
-    projection = 0 if model.width == embedding_width else rows * length * dense
-    logits = embedding_width * model.vocabulary_size
-    return projection + predictions * (dense + logits + logits / 3)
 
 
 def filled_in(

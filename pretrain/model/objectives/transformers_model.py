@@ -1,7 +1,5 @@
 """BERT's objective on a model of transformers, as it is. Shapes as in positions.py."""
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,7 +9,7 @@ from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.model.attention import at_positions
-from pretrain.model.branch_scale import BranchScale
+from pretrain.model.branch_scale import Scales
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.transformers_encoder import (
@@ -42,11 +40,7 @@ class TransformersModel(Objective):
         return TransformersEncoder(build_whole(model, execution))
 
     def forward(
-        self,
-        ids_BS: Tensor,
-        positions_M: Tensor,
-        labels_M: Tensor,
-        branch_scales: Sequence[BranchScale] | None = None,
+        self, ids_BS: Tensor, positions_M: Tensor, labels_M: Tensor, branch_scales: Scales = None
     ) -> Tensor:
         """Return the mean cross-entropy in nats; arguments as in `Objective.forward`."""
         logits_MV = self.logits(ids_BS, positions_M, branch_scales).float()
@@ -57,7 +51,7 @@ class TransformersModel(Objective):
         self,
         ids_BS: Tensor,
         positions_M: Tensor | None,
-        branch_scales: Sequence[BranchScale] | None = None,
+        branch_scales: Scales = None,
         lengths_B: Tensor | None = None,
     ) -> Tensor:
         """Return logits_MV at the flat positions `row * S + column`, or logits_BSV of all."""

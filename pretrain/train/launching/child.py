@@ -167,7 +167,6 @@ class Children:
             time.sleep(POLL_SECONDS)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        del frame
         self.stopped = True
         # Launchers know no others.
         self._received.append(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)

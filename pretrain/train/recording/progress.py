@@ -20,8 +20,7 @@ from pretrain.model.cost import training_cost
 from pretrain.model.objectives.held_out import Evaluation
 from pretrain.schedules.horizon import ScheduleSegment
 from pretrain.schedules.layer_drop import kept_shares
-from pretrain.schedules.run_thetas import thetas_of_run
-from pretrain.schedules.step_plan import Schedule, StepPlan
+from pretrain.schedules.step_plan import Schedule, StepPlan, thetas_of_run
 from pretrain.train.stability.detector import WatchState
 
 

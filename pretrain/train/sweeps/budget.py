@@ -10,7 +10,6 @@ from typing import NamedTuple
 from data_prep.files.quoting import quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
-from pretrain.schedules.fitting import fitted
 
 UNITS = ("tokens", "flops")
 USAGE = "give tokens or flops, and an amount if not the baseline's: flops=2e13; or --steps, --hours"
@@ -66,6 +65,23 @@ def lengths(budget: Budget, settings: RunSettings, baseline: RunSettings) -> dic
         )
         steps = max(1, round((budget.amount or float(baseline.steps * of_baseline)) / per_step))
     return _of_steps(settings, steps)
+
+
+def fitted(settings: RunSettings, steps: int) -> dict[str, int | float]:
+    """Return what must be changed, by name, for a schedule of the same shape over `steps`.
+
+    Warm-up and the default of `layer_drop.gamma` are shares of the steps already.
+    """
+    changes: dict[str, int | float] = {"steps": steps}
+    rate, gamma = settings.learning_rate, settings.layer_drop.gamma
+    if rate.decay_steps is not None:
+        # A run so short that all of it is warm-up has no decay to scale.
+        after_warmup = [max(1, n - round(rate.warmup_ratio * n)) for n in (steps, settings.steps)]
+        scaled = rate.decay_steps * after_warmup[0] / after_warmup[1]
+        changes["learning_rate.decay_steps"] = max(1, round(scaled))
+    if isinstance(gamma, float):
+        changes["layer_drop.gamma"] = gamma * settings.steps / steps
+    return changes
 
 
 def shortened(settings: RunSettings, share: float) -> dict[str, str]:

@@ -115,7 +115,6 @@ def test_too_little_text_is_refused_and_leaves_nothing(tmp_path, text, error, me
     [
         ({"language": "EN"}, "language='EN' is not a code of a language"),
         ({"language": "zz", "sentences": "spacy"}, "language='zz': spaCy does not know it"),
-        ({"tokenizer": "byte-bpe", "vocabulary_size": 260}, "too small for byte-bpe: .* 261"),
         ({"tokenizer": "vocab.txt", "lowercase": False}, "data.lowercase=False has no effect on a"),
     ],
 )

@@ -24,7 +24,8 @@ from pretrain.distributed.ranks import Ranks
 from pretrain.model.cost import parameters_by_group
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.schedules.layer_drop import scales_of_step
-from pretrain.train.checks import check_run
+from pretrain.train.checks import check_before_work
+from pretrain.train.request import RunRequest
 from tests.pretrain.conftest import lines
 from tests.pretrain.train.recording.test_progress import (
     FULL_STEP,
@@ -234,5 +235,6 @@ def test_the_checks_of_a_run_name_what_is_wrong(tmp_path, words, message):
     size = ("--model.vocabulary_size", "256", "--data.corpus", str(text))
     words = [places.get(word, word) for word in words]
     with pytest.raises(UserError, match=message) as refused:
-        check_run(load_settings("tiny_cpu", [*size, *words]), Ranks(0, 1, "cpu"))
+        request = RunRequest(load_settings("tiny_cpu", [*size, *words]), tmp_path / "run")
+        check_before_work(request, Ranks(0, 1, "cpu"))
     assert "\n" not in str(refused.value)

@@ -7,8 +7,7 @@ import pytest
 from pretrain.checkpoint.changes import lengthened
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.schedules.run_thetas import mean_theta
-from pretrain.schedules.step_plan import Schedule, horizon_of_steps
+from pretrain.schedules.step_plan import Schedule, horizon_of_steps, mean_theta
 
 PEAK = 1e-3
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.4")

@@ -388,12 +388,6 @@ def _as_asked(output: Any, return_dict: bool | None, config: TupeloConfig) -> An
 
 
 # So that `save_pretrained` copies this file, and those that it imports, beside the weights.
-for _class, _auto_class in (
-    (TupeloModel, "AutoModel"),
-    (TupeloForMaskedLM, "AutoModelForMaskedLM"),
-    (TupeloForPreTraining, "AutoModelForPreTraining"),
-    (TupeloForSequenceClassification, "AutoModelForSequenceClassification"),
-    (TupeloForTokenClassification, "AutoModelForTokenClassification"),
-    (TupeloForQuestionAnswering, "AutoModelForQuestionAnswering"),
-):
-    _class.register_for_auto_class(_auto_class)
+TupeloModel.register_for_auto_class("AutoModel")
+for _class in (*TupeloWithHead.__subclasses__(), TupeloForQuestionAnswering):
+    _class.register_for_auto_class(_class.__name__.replace("Tupelo", "AutoModel"))
