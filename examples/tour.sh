@@ -48,8 +48,9 @@ look_ahead() {
 
 prepare_data() {
   title "Text to shards"
-  local options=(--data.sequence_length 32 --model.vocabulary_size 256 --data.valid_fraction 0.1)
-  run tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl:weight=2 "${options[@]}"
+  local options=(--data.sequence_length 32 --data.valid_fraction 0.1)
+  run tupelo data build --to data/mine --corpus my_texts/ wiki.jsonl:weight=2 "${options[@]}" \
+    --model.vocabulary_size 256
   run tupelo data build --to data/both --corpus my_texts/:weight=2 more.txt "${options[@]}" \
     --data.tokenizer data/mine/tokenizer.json
   run tupelo data verify data/mine

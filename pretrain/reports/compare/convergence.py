@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from data_prep.files.program import shell_command
 from pretrain.config.errors import ConfigError
-from pretrain.reports.compare.caveats import notes_on, reasons_against_seconds
+from pretrain.reports.compare.caveats import differing, notes_on, reasons_against_seconds
 from pretrain.reports.compare.pairs import Interval, Pair, median_interval, ratio
 from pretrain.reports.compare.runs import (
     PLATEAU_MARGIN,
@@ -166,18 +166,19 @@ def _refuse_incomparable(runs: Sequence[Run]) -> None:
     for number, run in enumerate(runs):
         if folders[number] in folders[:number]:
             raise ConfigError(f"{run.folder} is named twice; name each run once")
-        objectives = [each.settings["objective"] for each in (runs[0], run)]
-        if objectives[0] != objectives[1]:
-            table = shell_command("finetune", "table", runs[0].folder, run.folder)
-            raise ConfigError(
-                f"{runs[0].folder} has objective={objectives[0]} and {run.folder} {objectives[1]}: "
-                f"their losses cannot be compared; fine-tune both and compare scores: {table}"
-            )
-        if any(launch["held_out"] != runs[0].launches[0]["held_out"] for launch in run.launches):
-            raise ConfigError(
-                f"{run.folder} and {runs[0].folder} were not evaluated on the same held-out "
-                "sequences, tokenizer, masks and loss: they cannot be compared"
-            )
+        launches = [*runs[0].launches, *run.launches]
+        is_same = all(launch["held_out"] == launches[0]["held_out"] for launch in launches)
+        for what, differs in (
+            ("objectives", run.settings["objective"] != runs[0].settings["objective"]),
+            ("tokenizers", not is_same and "tokenizer" in differing(launches)),
+            ("held-out sequences or masks", not is_same),
+        ):
+            if differs:
+                table = shell_command("finetune", "table", runs[0].folder, run.folder)
+                raise ConfigError(
+                    f"{runs[0].folder} and {run.folder} have different {what}: their losses per "
+                    f"token cannot be compared; fine-tune both and compare scores: {table}"
+                )
 
 
 def _arms(runs: Sequence[Run]) -> list[Arm]:
