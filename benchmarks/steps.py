@@ -39,7 +39,7 @@ from pretrain.distributed.hardware import peak_flops
 from pretrain.distributed.ranks import Ranks, start_ranks, stop_ranks
 from pretrain.engine.engine import StepResult
 from pretrain.engine.launch import build_engine, checked_ds_config
-from pretrain.engine.random_batches import RandomBatches
+from pretrain.engine.micro_batches import RandomBatches
 from pretrain.model.branch_scale import BranchScale, SequenceDraw
 from pretrain.schedules.step_plan import Schedule
 from pretrain.train.recording.progress import Progress

@@ -8,7 +8,7 @@ import argparse
 import contextlib
 import importlib
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_arg
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from data_prep.files.errors import ConfigError
+from data_prep.files.errors import ConfigError, UserError
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
 from data_prep.removed import nearest
@@ -234,6 +234,17 @@ def explain(error: ValidationError, known: Sequence[str]) -> str:
     where = next((name for name in known if name.endswith(f".{where}")), where)
     found = "" if first["type"] == "missing" else f"={quoted(first['input'])}"
     return f"{where}{found}: {message[0].lower()}{message[1:]}"
+
+
+@contextlib.contextmanager
+def explained(
+    lead: str = "", known: Iterable[str] = (), end: str = "", kind: type[UserError] = ConfigError
+) -> Iterator[None]:
+    """Raise the first error of pydantic, as `explain` puts it, as an error of this kind."""
+    try:
+        yield
+    except ValidationError as error:
+        raise kind(f"{lead}{explain(error, list(known))}{end}") from None
 
 
 def type_in_words(kind: Any) -> str:

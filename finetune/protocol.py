@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator
+from pydantic import Field, PositiveInt, field_validator
 
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe_files import read_toml
-from pretrain.config.settings import LearningRateSettings, OptimizerSettings, Section, explain
+from pretrain.config.settings import LearningRateSettings, OptimizerSettings, Section, explained
 
 PROTOCOLS = Path(__file__).parent / "protocols"
 
@@ -113,15 +113,9 @@ def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Proto
     tree, given = _read(place), dict(changes or {})
     if "epochs" in given:
         given["epochs_of"] = {}
-    before, after = _protocol(place, tree), _protocol(place, {**tree, **given})
+    with explained(f"protocol {place}: ", Protocol):
+        before, after = Protocol(**tree), Protocol(**{**tree, **given})
     return after.model_copy(update={"name": after.name + _difference(before, after)})
-
-
-def _protocol(place: str, tree: Mapping[str, Any]) -> Protocol:
-    try:
-        return Protocol(**tree)
-    except ValidationError as error:
-        raise ConfigError(f"protocol {place}: {explain(error, Protocol)}") from None
 
 
 def _difference(before: Protocol, after: Protocol) -> str:

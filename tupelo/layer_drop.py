@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import LayerDropSettings, explain
+from pretrain.config.settings import LayerDropSettings, explained
 from pretrain.engine.stale_gradients import StaleGradients
 from pretrain.model.dropped_forward import DroppedForward
 from pretrain.model.encoder_blocks import blocks_of, is_post_norm
@@ -201,10 +200,8 @@ class LayerDrop:
 
 
 def _checked(values: dict[str, Any], *, num_layers: int) -> LayerDropSettings:
-    try:
+    with explained("LayerDrop: ", LayerDropSettings):
         settings = LayerDropSettings(**values)
-    except ValidationError as error:
-        raise ConfigError(f"LayerDrop: {explain(error, LayerDropSettings)}") from None
     check_layer_drop(settings, num_layers)
     if settings.draw_per == "sequence" or settings.draws not in (None, 1):
         raise ConfigError(

@@ -5,10 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from data_prep.command_line import explain, given_settings
-from data_prep.files.errors import ConfigError
+from data_prep.command_line import explained, given_settings
 from data_prep.settings import BuildSettings, TextSettings
 
 # As in the recipe of a run, of which a build has a part.
@@ -49,9 +46,7 @@ def read_settings(
         ConfigError: a value cannot be.
     """
     given = given_settings(arguments, FIELDS)
-    try:
+    with explained(known=FIELDS):
         return BuildSettings(
             **{**given.get("data", {}), **given.get("model", {}), **(others or {})}
         )
-    except ValidationError as error:
-        raise ConfigError(explain(error, list(FIELDS))) from None

@@ -9,9 +9,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from data_prep.command_line import explain
+from data_prep.command_line import explained
 from data_prep.commands.options import add_options
 from data_prep.commands.verify import verify
 from data_prep.files.atomic import put_in_place
@@ -64,7 +62,8 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
             f"{folder}: made by {command}, not by build: it cannot be built again; make a new "
             "folder"
         )
-    try:
+    place = folder / MANIFEST_FILE
+    with explained(f"{place}: settings: ", end=f"; {REBUILD}", kind=ShardError):
         # What was skipped when the folder was built is skipped again.
         known = without_removed({"data": manifest.settings})["data"]
         settings = BuildSettings.model_validate(known | {"damaged_files": "skip"})
@@ -73,9 +72,6 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
         if tokenizer.is_file() and sha256_of(tokenizer) == manifest.tokenizer.sha256:
             loaded = {"tokenizer": str(folder), "lowercase": True, "strip_accents": None}
             settings = settings.model_copy(update=loaded)
-    except ValidationError as error:
-        place = folder / MANIFEST_FILE
-        raise ShardError(f"{place}: settings: {explain(error, [])}; {REBUILD}") from error
     side = folder.with_name(f"{folder.name}.rebuilt")
     rebuilt = read_manifest(side) if side.exists() else build(settings, side, workers=workers)
     hashes = _hashes(rebuilt)

@@ -7,9 +7,9 @@ checkpoint saves.
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from data_prep.command_line import explain, setting_fields
+from data_prep.command_line import explained, setting_fields
 from data_prep.files.quoting import plain, quoted
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import flat
@@ -128,8 +128,6 @@ def check_keys(config: dict[str, Any], place: str = "the DeepSpeed JSON") -> Non
         raise ConfigError(
             f"{place}: {', '.join(unknown)}: auto is for transformers' Trainer; delete these lines"
         )
-    try:
+    known = [*DeepSpeedJson.model_fields, *setting_fields(DeepSpeedJson)]
+    with explained(f"{place}: ", known):
         DeepSpeedJson.model_validate(config)
-    except ValidationError as error:
-        known = [*DeepSpeedJson.model_fields, *setting_fields(DeepSpeedJson)]
-        raise ConfigError(f"{place}: {explain(error, known)}") from None

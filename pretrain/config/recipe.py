@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from data_prep.command_line import CommandParser, given_settings, setting_fields
 from data_prep.files.quoting import plain
 from pretrain.config.errors import ConfigError, nearest
@@ -24,7 +22,7 @@ from pretrain.config.recipe_files import (
     sweep_file,
     without_consequences,
 )
-from pretrain.config.settings import RunSettings, explain, flat, sections
+from pretrain.config.settings import RunSettings, explained, flat, sections
 
 
 def add_settings(parser: CommandParser, *, recipe_nargs: Literal["?", "*"] = "?") -> None:
@@ -101,10 +99,8 @@ def settings_from(tree: dict[str, Any]) -> RunSettings:
     Raises:
         ConfigError: a name is unknown, a type is wrong, or they do not go together.
     """
-    try:
+    with explained():
         return RunSettings(**tree)
-    except ValidationError as error:
-        raise ConfigError(explain(error)) from None
 
 
 def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -> RunSettings:

@@ -8,9 +8,9 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from data_prep.command_line import explain
+from data_prep.command_line import explained
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_lines, read_json_object
 
@@ -212,7 +212,5 @@ def read_checked_lines(file: Path, kind: type[BaseModel]) -> list[dict[str, Any]
 
 
 def _checked(content: dict[str, Any], kind: type[Kind], place: str) -> Kind:
-    try:
+    with explained(f"{place} is damaged: ", end=f"; {FIX}"):
         return kind.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError(f"{place} is damaged: {explain(error, [])}; {FIX}") from None

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import ValidationError
 from pydantic_core import to_json
 
 from data_prep.files.program import shell_command
@@ -31,7 +30,7 @@ from pretrain.config.settings import (
     REPLACED_TOKEN_DETECTION,
     DataSettings,
     RunSettings,
-    explain,
+    explained,
 )
 
 # The masks of the held-out sequences are the same for every run, whatever its seed.
@@ -62,10 +61,8 @@ def build_settings(settings: RunSettings) -> BuildSettings:
     if not data.corpus:
         raise ConfigError("this recipe names no text; give yours with --corpus PATH...")
     text = data.model_dump(include=set(TextSettings.model_fields))
-    try:
+    with explained("these shards cannot be built: "):
         return BuildSettings(**text, vocabulary_size=settings.model.vocabulary_size)
-    except ValidationError as error:
-        raise ConfigError(f"these shards cannot be built: {explain(error)}") from None
 
 
 def shards_folder(settings: RunSettings) -> Path:
@@ -164,12 +161,9 @@ def with_text_of(settings: RunSettings, manifest: Manifest) -> RunSettings:
     if settings.data.shards is None:
         return settings
     said = {name: value for name, value in manifest.settings.items() if name in OF_TEXT}
-    try:
+    lead = f"{settings.data.shards}: the manifest holds "
+    with explained(lead, end=f"; {REBUILD}", kind=ShardError):
         data = DataSettings(**{**settings.data.model_dump(), "corpus": (), **said})
-    except ValidationError as error:
-        raise ShardError(
-            f"{settings.data.shards}: the manifest holds {explain(error)}; {REBUILD}"
-        ) from None
     return settings.model_copy(update={"data": data})
 
 

@@ -46,8 +46,15 @@ def start_ranks() -> Ranks:
     if device == "cpu":
         keep_freed_memory()
     else:
+        number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+        if number >= count:
+            raise ConfigError(
+                f"rank {number} of this machine has no GPU: torch sees {count} of them; start "
+                "fewer ranks, or let each rank see all GPUs (of GPUs in parts, MIG, CUDA shows "
+                "one only)"
+            )
         # Before the first collective: otherwise every rank would use the first GPU.
-        torch.cuda.set_device(_own_gpu())
+        torch.cuda.set_device(number)
     if not distributed.is_initialized():
         if not is_launched():
             # Without a launcher DeepSpeed would look for MPI. A store in memory needs no port.
@@ -57,16 +64,6 @@ def start_ranks() -> Ranks:
             distributed.init_process_group(backend, store=store, rank=0, world_size=1)
         deepspeed.init_distributed()
     return Ranks(distributed.get_rank(), distributed.get_world_size(), device)
-
-
-def _own_gpu() -> int:
-    number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if number >= count:
-        raise ConfigError(
-            f"rank {number} of this machine has no GPU: torch sees {count} of them; start fewer "
-            "ranks, or let each rank see all GPUs (of GPUs in parts, MIG, CUDA shows one only)"
-        )
-    return number
 
 
 def on_first_rank(ranks: Ranks, action: Callable[[], Result]) -> Result:

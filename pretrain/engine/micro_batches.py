@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset
 
+from data_prep.masking import predictions_per_sequence
 from pretrain.config.batch import (
     micro_batches_per_step,
     micro_sequences,
@@ -23,10 +25,10 @@ from pretrain.config.batch import (
 from pretrain.config.ds_config import autocast_type, weight_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
+from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.hardware import free_memory_bytes
 from pretrain.distributed.ranks import Ranks, from_all_ranks
 from pretrain.engine.footprint import needed_bytes, rank_bytes, size
-from pretrain.engine.random_batches import RandomBatches
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives.objective import Objective
 
@@ -176,3 +178,21 @@ def _try_pass(
         loss = model(*batch, scales)
     loss.backward()
     del reserved
+
+
+class RandomBatches(Dataset[MaskedBatch]):
+    """Random ids in the shape of real batches; n gives batch n, without torch's own generator."""
+
+    def __init__(self, settings: RunSettings, micro_sequences: int) -> None:
+        self.shape = (micro_sequences, settings.data.sequence_length)
+        self.vocabulary_size = settings.model.vocabulary_size
+        self.per_row = predictions_per_sequence(self.shape[1], settings.data.masked_probability)
+
+    def __getitem__(self, index: int) -> MaskedBatch:
+        """Return random ids, of which as many are predicted in each row as of a real one."""
+        generator = torch.Generator().manual_seed(index)
+        ids = torch.randint(self.vocabulary_size, self.shape, generator=generator)
+        columns = torch.rand(self.shape, generator=generator).argsort(dim=1)[:, : self.per_row]
+        row_starts = torch.arange(self.shape[0])[:, None] * self.shape[1]
+        positions = (columns.sort(dim=1).values + row_starts).flatten()
+        return MaskedBatch(ids, positions, ids.flatten()[positions])

@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import ModelSettings, explain
+from pretrain.config.settings import ModelSettings, explained
 from pretrain.config.settings.transformers_config import FIELDS
 from pretrain.model.encoder import build_position_encoding, initialise
 from pretrain.model.position_encoding import (
@@ -160,10 +159,8 @@ def _build(config: Any, positions: str, settings: dict[str, Any]) -> PositionEnc
     of_model = {name: getattr(config, FIELDS[name][0]) for name in SHAPE}
     if known := sorted(of_model.keys() & settings):
         raise ConfigError(f"attach_positions: {', '.join(known)} as in the model; leave it out")
-    try:
+    with explained("attach_positions: ", ModelSettings):
         model = ModelSettings(positions=positions, **of_model, **settings)
-    except ValidationError as error:
-        raise ConfigError(f"attach_positions: {explain(error, ModelSettings)}") from None
     encoding = build_position_encoding(model)
     if type(encoding).add_to_embeddings is not PositionEncoding.add_to_embeddings:
         raise ConfigError(

@@ -15,7 +15,7 @@ from pretrain.data.shards import existing_shards
 from pretrain.distributed.hardware import peak_flops, peak_memory_bytes
 from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.launch import build_engine, check_machine, checked_ds_config
-from pretrain.engine.random_batches import RandomBatches
+from pretrain.engine.micro_batches import RandomBatches
 from pretrain.schedules.layer_drop import at_constant_theta
 from pretrain.schedules.step_plan import mean_theta
 from pretrain.train.recording.progress import Progress

@@ -17,6 +17,7 @@ from pretrain.config.settings.run import RunSettings as RunSettings
 from pretrain.config.settings.run import sections as sections
 from pretrain.config.settings.stored import as_json as as_json
 from pretrain.config.settings.stored import explain as explain
+from pretrain.config.settings.stored import explained as explained
 from pretrain.config.settings.stored import flat as flat
 from pretrain.config.settings.stored import stored_settings as stored_settings
 from pretrain.config.settings.training import CheckpointSettings as CheckpointSettings

@@ -1,6 +1,7 @@
 """Settings as names and values: in messages, in run.json, in those of earlier versions."""
 
 import json
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -14,6 +15,13 @@ from pretrain.config.settings.run import RunSettings
 def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
     """Return the first error of pydantic in these settings as one line with setting and value."""
     return command_line.explain(error, list(command_line.setting_fields(settings)))
+
+
+def explained(
+    lead: str = "", settings: type[BaseModel] = RunSettings, **how: Any
+) -> AbstractContextManager[None]:
+    """Raise the first error of pydantic in these settings as one line; the rest as of data_prep."""
+    return command_line.explained(lead, command_line.setting_fields(settings), **how)
 
 
 def as_json(settings: RunSettings) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -26,7 +26,7 @@ from pretrain.config.settings import (
     REPLACED_TOKEN_DETECTION,
     EncodingSettings,
     ModelSettings,
-    explain,
+    explained,
 )
 from pretrain.config.settings.transformers_config import CONFIG_FILE as CONFIG_FILE
 from pretrain.config.settings.transformers_config import FIELDS
@@ -240,11 +240,9 @@ def read_export(folder: Path) -> Pretrained:
     values = {ours: content[theirs] for ours, theirs in fields.items() if theirs in content}
     if kind:
         values |= {"positions": "bert-a", "norm": "post"}
-    try:
+    with explained(f"{file}: ", end="; export again"):
         model = ModelSettings(**values)
         record = ExportRecord.model_validate_json(json.dumps(content[RECORD]))
-    except ValidationError as error:
-        raise ConfigError(f"{file}: {explain(error)}; export again") from None
     weights, text_encoder = read_folder(folder, record, kind, model.num_layers, fix="export again")
     return Pretrained(
         model=model,

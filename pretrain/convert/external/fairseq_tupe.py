@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from data_prep.files.quoting import plain, quoted
@@ -21,7 +20,7 @@ from data_prep.text.text_encoder import TextEncoder, text_encoder_at
 from data_prep.tokenizer.describe import record_of
 from data_prep.tokenizer.fairseq import fairseq_tokenizer
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import ModelSettings, explain
+from pretrain.config.settings import ModelSettings, explained
 from pretrain.convert.model import Pretrained
 from pretrain.convert.weights import check_weights, in_fp32
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
@@ -202,7 +201,7 @@ def _model_settings(
             )
     width, feedforward = stored[TOKENS].shape[1], stored.get(f"{ENCODER}layers.0.fc1.weight")
     numbers = [int(found[1]) for found in map(LAYER.match, stored) if found]
-    try:
+    with explained(f"{file}: "):
         return ModelSettings(
             num_layers=max(numbers, default=-1) + 1,
             width=width,
@@ -219,5 +218,3 @@ def _model_settings(
             attention_dropout=arguments.get("attention_dropout", 0.1),
             layer_norm_epsilon=LAYER_NORM_EPSILON,
         )
-    except ValidationError as error:
-        raise ConfigError(f"{file}: {explain(error)}") from None

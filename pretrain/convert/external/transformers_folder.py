@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
 from data_prep.files.hub import connect_to_hub, reason_of
 from data_prep.files.quoting import first_line
@@ -18,7 +17,7 @@ from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.text.text_encoder import text_encoder_at
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
-from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings, explain
+from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings, explained
 from pretrain.config.settings.transformers_config import FIELDS, configuration_of, trusts_code
 from pretrain.convert.exports.hf_format import CONFIG_FILE
 from pretrain.convert.model import ENCODER_ALONE, Pretrained
@@ -48,10 +47,8 @@ def read_transformers_model(
 
     folder = transformers_folder(place)
     trusted = {"trust_remote_code": True} if trust_remote_code else None
-    try:
+    with explained(settings=ModelSettings):
         model = ModelSettings(folder=str(folder), transformers=trusted)
-    except ValidationError as error:
-        raise ConfigError(explain(error, ModelSettings)) from None
     assert isinstance(model.transformers, dict)
     named = read_json_object(folder / CONFIG_FILE).get("architectures")
     ours = None if as_it_is else stock_objective({**model.transformers, "architectures": named})

@@ -14,10 +14,10 @@ from pretrain.engine.footprint import needed_bytes, rank_bytes
 from pretrain.engine.micro_batches import (
     SHARE,
     MicroBatches,
+    RandomBatches,
     choose_micro_batches,
     pass_fits,
 )
-from pretrain.engine.random_batches import RandomBatches
 from pretrain.engine.zero_choice import with_fitted_buckets
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.catalog import build_objective

@@ -19,7 +19,7 @@ from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.execution import Machine, plan_execution
 from pretrain.engine.footprint import needed_bytes, rank_bytes
 from pretrain.engine.launch import check_rescale
-from pretrain.engine.random_batches import RandomBatches
+from pretrain.engine.micro_batches import RandomBatches
 from pretrain.model.cost import parameters_by_group, training_cost
 from pretrain.model.execution_plan import PLAIN
 from pretrain.model.objectives.catalog import build_objective

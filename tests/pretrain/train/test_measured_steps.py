@@ -11,7 +11,7 @@ from pretrain.data.batches import Place, TrainingBatches
 from pretrain.distributed.hardware import PeakFlops
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepResult
-from pretrain.engine.random_batches import RandomBatches
+from pretrain.engine.micro_batches import RandomBatches
 from pretrain.schedules.layer_drop import scales_of_step
 from pretrain.train import measured_steps as module
 from pretrain.train.measured_steps import MeasuredSteps
