@@ -90,6 +90,14 @@ class TextEncoder:
         pair = [self._tokens(text) for text in (first, second) if text is not None]
         return self._row(*pair, max_length=max_length)
 
+    def pieces(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of a text without [CLS] and [SEP], and the characters of each.
+
+        It does not go through Moses, which keeps no characters, as in transformers.
+        """
+        found = self._encoding.encode(text, add_special_tokens=False)
+        return found.ids, found.offsets
+
     def padded(self, rows: Sequence[list[int]]) -> "tuple[Tensor, Tensor]":
         """Return ids_BS, padded to the longest row, and lengths_B."""
         import torch  # builds need none

@@ -5,7 +5,8 @@ r"""Predict the labels of new texts with a fine-tuned model.
 
 MODEL is a folder that fine-tuning kept, or any folder above it that holds no other. Texts are
 read from the columns that the model was trained on. Each row keeps its place and its columns, and
-gets the prediction and the probability of every label, in place of columns of these names.
+gets the prediction and the probability of every label, in place of columns of these names. A model
+of tags reads .conll and one of answers .json files, as it was trained on.
 """
 
 import argparse
@@ -13,15 +14,20 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from data_prep.files.atomic import save_text
 from data_prep.files.progress_bar import progress_bar
 from finetune.results.model_folder import kept_folder
 from finetune.tasks.examples import text_in
 from finetune.tasks.tables import read_rows
+from finetune.tasks.task import TaskError
+from finetune.tasks.token_files import KINDS, read_questions, read_sentences
 from pretrain.config.errors import ConfigError
+
+if TYPE_CHECKING:
+    from finetune.models.kept_record import KeptRecord
 
 STDIN = Path("/dev/stdin")
 
@@ -65,7 +71,7 @@ def main(arguments: argparse.Namespace) -> None:
     from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 
     kept = read_model(folder)
-    rows, texts = _rows(file, kept.record.texts, None if is_file else ".txt")
+    rows, texts = _rows(file, kept.record, None if is_file else ".txt")
     refuse_unusable_gpus()
     predictor = Predictor(kept, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     table = csv.writer(found if to else sys.stdout, lineterminator="\n")
@@ -93,8 +99,19 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _rows(
-    file: Path, columns: Sequence[str], suffix: str | None
+    file: Path, record: "KeptRecord", suffix: str | None
 ) -> tuple[list[dict[str, object]], list[tuple[str, ...]]]:
+    needed = [suffix for suffix, kind in KINDS.items() if kind == record.kind]
+    if needed and [file.suffix.lower()] != needed:
+        raise TaskError(f"the model predicts {record.kind}; give a {needed[0]} file")
+    if record.kind == "tags":
+        texts = [words for words, _ in read_sentences(file, False)]
+        return [{"words": " ".join(words)} for words in texts], texts
+    if record.kind == "answers":
+        asked = read_questions(file, False)
+        texts = [each.texts for each in asked]
+        return [{"id": each.identity, "question": each.texts[0]} for each in asked], texts
+    columns = record.texts
     rows = read_rows(file, columns, suffix=suffix, every_column=True)
     texts = [tuple(text_in(row, column, file) for column in columns) for row in rows]
     return [row.values for row in rows], texts

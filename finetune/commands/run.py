@@ -154,9 +154,10 @@ def _requested(arguments: argparse.Namespace) -> tuple["TrialSweep", SweepRecord
     for name, found in data.items():
         if protocol.class_weights != "none" and not found.task.labels:
             raise ConfigError(
-                f"{name} predicts numbers, which class_weights do not act on; leave one of them out"
+                f"{name} predicts {'answers' if found.task.form else 'numbers'}, which "
+                "class_weights do not act on; leave one of them out"
             )
-        if name in protocol.both_orders and len(found.train[0].texts) != 2:
+        if name in protocol.both_orders and len(found.task.texts) != 2:
             raise ConfigError(
                 f"both_orders names {name}, whose examples are single texts; name tasks of pairs"
             )

@@ -33,17 +33,19 @@ def write_card(
     step = "" if result.step is None else f" step {result.step:,}"
     data = suite.hub if suite else task.file
     pair = '{"text": "The first text.", "text_pair": "The second text."}'
+    uses = {"tags": "token-classification", "answers": "question-answering"}
+    use = uses.get(task.kind, "text-classification")
     save_card(
         folder,
         ModelCardData(
             library_name="transformers",
-            pipeline_tag="text-classification",
+            pipeline_tag=use,
             **OTHER_LICENCE,
             datasets=[suite.hub] if suite and suite.hub else None,  # names on the Hub
             tags=["fine-tuned", "tupelo"],
         ),
         place=Path(folder.stem),
-        kind="text-classification",
+        kind=use,
         name=f"{result.model}{step} on {task.name}",
         tables={
             "Model": [

@@ -1,8 +1,9 @@
 """A fine-tuned model on the disk, the folder `model` of a trial, and in use on new texts.
 
-It is what transformers' `AutoModelForSequenceClassification` loads. With `positions = "bert-a"` and
-`norm = "post"` it is a `BertForSequenceClassification`, whose pooler is our dense layer; a model of
-transformers is the one of its family; others carry their code, as exports of pre-training do.
+It is what transformers' `AutoModelForSequenceClassification` loads, or of words
+`AutoModelForTokenClassification`, of answers `AutoModelForQuestionAnswering`. With
+`positions = "bert-a"` and `norm = "post"` it is such a BERT, whose pooler is our dense layer; a
+model of transformers is the one of its family; others carry their code, as exports do.
 
 config.json         its entry "tupelo_fine_tuned" is a `KeptRecord`
 model.safetensors   of a regression in the units of the labels: its last layer scales and shifts
@@ -14,11 +15,9 @@ the model, of a regression, trained_output/, the last layer as it was trained.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy
 import torch
-from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from scipy.special import expit, softmax
 from torch import Tensor
@@ -29,8 +28,9 @@ from finetune.models.card import write_card
 from finetune.models.kept_record import KeptConfiguration, KeptRecord, record_of
 from finetune.results.model_folder import FORMER_RECORD_FILE, MODEL_FOLDER, PARTIAL
 from finetune.results.result import TrialResult, read_json
-from finetune.training.batches import POOL_BATCHES, TokenRows
-from finetune.training.encoding import EncodedTask
+from finetune.tasks.task import Example
+from finetune.training.batches import POOL_BATCHES
+from finetune.training.encoding import EncodedTask, encode_split
 from finetune.training.model import (
     ENCODER,
     EVALUATION_BATCH,
@@ -64,7 +64,7 @@ class KeptModel(NamedTuple):
     def restored(self, *, attention: str = "eager") -> AnyTaskModel:
         """Return the model with its weights, in evaluation mode."""
         record = self.record
-        model = task_model(record.model, record.target.num_outputs, attention=attention)
+        model = task_model(record.model, record.target, attention=attention)
         model.load_state_dict(self.weights, strict=False)  # some of transformers have buffers
         return model.eval()
 
@@ -124,7 +124,7 @@ def read_model(folder: Path) -> KeptModel:
     if is_former:
         weights = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in weights.items()}
     with shapes_only():
-        model = task_model(record.model, record.target.num_outputs)
+        model = task_model(record.model, record.target)
     if isinstance(model, TransformersTaskModel):
         named = {f"{WHOLE}{name}": tensor for name, tensor in weights.items()}
         weights = {n: w for n, w in named.items() if n not in dict(model.named_buffers())}
@@ -158,7 +158,7 @@ def as_pretrained(folder: Path) -> Pretrained:
 class Predictor:
     """A fine-tuned model on a device, in fp32 on every machine.
 
-    A text is a tuple of one, or of a pair.
+    A text is a tuple of one, of a pair, of the words of a sentence, or of a question and its text.
     """
 
     def __init__(self, kept: KeptModel, device: torch.device) -> None:
@@ -168,30 +168,36 @@ class Predictor:
 
     @property
     def columns(self) -> list[str]:
-        """Return `prediction`, and of labels the `probability_LABEL` of each."""
-        return ["prediction", *(f"probability_{label}" for label in self.record.labels)]
+        """Return `prediction`, and of the labels of texts the `probability_LABEL` of each."""
+        labels = () if self.record.target.is_of_tokens else self.record.labels
+        return ["prediction", *(f"probability_{label}" for label in labels)]
 
-    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[dict[str, str | float]]:
-        """Yield the `columns` of each text; several labels are joined by semicolons."""
+    def predictions(self, texts: Sequence[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+        """Yield the `columns` of each text; labels are joined by semicolons, tags by spaces."""
         record, several = self.record, self.record.kind == "multi-label"
         for start in range(0, len(texts), CHUNK):
             outputs = self.outputs(texts[start : start + CHUNK])
-            if record.labels:
+            if record.target.is_of_tokens:
+                for value in outputs:
+                    tags = (record.labels[each] for each in value) if record.labels else ()
+                    yield {"prediction": " ".join(tags) if record.labels else value}
+            elif record.labels:
                 for row in expit(outputs) if several else softmax(outputs, axis=1):
                     shares = dict(zip(record.labels, row.tolist(), strict=True))
                     chosen = [label for label, share in shares.items() if share > 0.5]
                     best = ";".join(chosen) if several else max(shares, key=shares.__getitem__)
                     rounded = (float(f"{share:.{DIGITS}g}") for share in shares.values())
                     yield dict(zip(self.columns, [best, *rounded], strict=True))
-                continue
-            for value in outputs:
-                yield {"prediction": float(f"{value:.{DIGITS}g}")}
+            else:
+                yield from ({"prediction": float(f"{value:.{DIGITS}g}")} for value in outputs)
 
-    def outputs(self, texts: Sequence[tuple[str, ...]]) -> NDArray[numpy.float64]:
-        """Return the logits N x C, or in a regression N numbers in the units of the labels."""
-        length = self.record.sequence_length
-        ids = [self._text_encoder.ids(*text, max_length=length) for text in texts]
-        rows = TokenRows(ids, pad=self._text_encoder.pad, longest=length)
-        self.num_cut += rows.num_full
-        logits_NC = logits_of_rows(self._model, rows, uses_bf16=False)
-        return self.record.target.outputs(logits_NC)
+    def outputs(self, texts: Sequence[tuple[str, ...]]) -> Any:
+        """Return the logits N x C, in a regression N numbers in the units of the labels.
+
+        Of tags and answers these themselves.
+        """
+        record, examples = self.record, [Example(text, None, "") for text in texts]
+        split = encode_split(examples, record.kind, self._text_encoder, record.sequence_length)
+        self.num_cut += 0 if record.kind == "answers" else split.rows.num_full
+        logits_NC = logits_of_rows(self._model, split.rows, uses_bf16=False)
+        return record.target.outputs(logits_NC, split)

@@ -1,5 +1,6 @@
 """What is known of a fine-tuned model besides its weights: an entry of its config.json."""
 
+import re
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -9,19 +10,20 @@ from finetune.results.model_folder import FINE_TUNED
 from finetune.results.result import TrialResult
 from finetune.tasks.task import Kind
 from finetune.training.encoding import EncodedTask
-from finetune.training.targets import Classes, LabelSets, Target, Values
+from finetune.training.targets import (
+    Classes,
+    LabelSets,
+    Spans,
+    Target,
+    Values,
+    target_of_labels,
+)
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.exports.hf_format import RECORD, ExportRecord, configuration
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.stock_models import BERT, StockModel, stock_model
 
-CLASSIFIER = BERT._replace(
-    architecture="BertForSequenceClassification",
-    head_layers={"classifier.dense": "bert.pooler.dense", "classifier.output": "classifier"},
-    head_weights={},
-)
-
-
+CLASSIFIER = {"classifier.dense": "bert.pooler.dense", "classifier.output": "classifier"}
 PROBLEMS = {  # as transformers names them
     Classes: "single_label_classification",
     LabelSets: "multi_label_classification",
@@ -41,6 +43,7 @@ class KeptRecord(ExportRecord):
     kind: Kind | None = None  # of the task; None: of one label, or a regression
     centre: float = 0.0  # of the numbers of a regression, and
     spread: float = Field(1.0, gt=0)  # their unit: see `Values`
+    may_be_none: bool = False  # whether a text may have no answer
     pretrained_length: int = Field(ge=3)  # of the longest row of pre-training
     model: ModelSettings
 
@@ -58,9 +61,11 @@ class KeptRecord(ExportRecord):
     @property
     def target(self) -> Target:
         """Return how predictions are derived from logits."""
+        if self.kind == "answers":
+            return Spans(self.may_be_none)
         if not self.labels:
             return Values(self.centre, self.spread)
-        return (LabelSets if self.kind == "multi-label" else Classes)(len(self.labels))
+        return target_of_labels(self.labels, self.kind)
 
     @property
     def stock(self) -> StockModel | None:
@@ -68,7 +73,12 @@ class KeptRecord(ExportRecord):
 
         An ELECTRA has one too: its encoder is BERT's, and this head.
         """
-        return CLASSIFIER if stock_model(self.model, DEFAULT_OBJECTIVE) else None
+        if stock_model(self.model, DEFAULT_OBJECTIVE) is None:
+            return None
+        target = self.target
+        layers = {target.head: target.head} if target.is_of_tokens else CLASSIFIER
+        name = f"BertFor{target.architecture}"
+        return BERT._replace(architecture=name, head_layers=layers, head_weights={})
 
     @property
     def architecture(self) -> str | None:
@@ -77,7 +87,8 @@ class KeptRecord(ExportRecord):
             return self.stock.architecture if self.stock else None
         from transformers.models.auto import modeling_auto
 
-        kinds = modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+        words = re.sub(r"(?<!^)(?=[A-Z])", "_", self.target.architecture).upper()
+        kinds = getattr(modeling_auto, f"MODEL_FOR_{words}_MAPPING_NAMES")
         return str(kinds[self.model.transformers["model_type"]])
 
     def configuration(self) -> dict[str, Any]:
@@ -86,11 +97,11 @@ class KeptRecord(ExportRecord):
         if not isinstance(content, dict):
             content = configuration(self.model, self)
             del content[RECORD]  # it marks what can be pre-trained further
-        names = self.labels or (self.label,)
+        names = self.labels or (("start", "end") if self.kind == "answers" else (self.label,))
         return {
             **content,
-            "architectures": [self.architecture or "TupeloForSequenceClassification"],
-            "problem_type": PROBLEMS[type(self.target)],
+            "architectures": [self.architecture or f"TupeloFor{self.target.architecture}"],
+            "problem_type": PROBLEMS.get(type(self.target)),
             "id2label": {str(number): name for number, name in enumerate(names)},
             "label2id": {name: number for number, name in enumerate(names)},
             FINE_TUNED: self.model_dump(mode="json"),
@@ -121,6 +132,7 @@ def record_of(
         kind=task.kind,
         centre=target.centre if isinstance(target, Values) else 0.0,
         spread=target.spread if isinstance(target, Values) else 1.0,
+        may_be_none=isinstance(target, Spans) and target.may_be_none,
         pretrained_length=pretrained.sequence_length,
         model=model,
     )

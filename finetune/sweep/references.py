@@ -129,6 +129,7 @@ def load_model(place: str, checkpoint: str | None = None) -> "Pretrained":
     # Imported late: torch takes seconds.
     from finetune.models.kept_model import as_pretrained
     from finetune.training.model import task_model
+    from finetune.training.targets import Classes
     from pretrain.convert.pretrained import load_pretrained
     from pretrain.model.shapes import shapes_only
 
@@ -136,7 +137,7 @@ def load_model(place: str, checkpoint: str | None = None) -> "Pretrained":
         return as_pretrained(Path(place))
     found = load_pretrained(place, checkpoint=checkpoint)
     with shapes_only():
-        task_model(found.model, num_outputs=2)  # transformers has no head for some of its models
+        task_model(found.model, Classes(2))  # transformers has no head for some of its models
     return found
 
 

@@ -29,6 +29,7 @@ from finetune.results.result import (
 )
 from finetune.results.sweep_results import ModelRef
 from finetune.sweep.references import TaskRef, load_model
+from finetune.tasks.task import Answer
 from finetune.training.encoding import EncodedTask, encode_task
 from finetune.training.model import attention_on, uses_bf16
 from finetune.training.train import Diverged, FineTuning, Outcome, build_task_model
@@ -164,7 +165,7 @@ class TrialRunner:
         folder, protocol = self._context.folder / trial.folder, self._context.protocol
         pretrained, data = self.load(trial)
         train = data.train.rows
-        if train.num_full:
+        if train.num_full and data.task.kind != "answers":  # their windows are
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
             most = train.longest < protocol.sequence_length
             reason = ", all that the encoder has positions for" if most else ""
@@ -173,7 +174,7 @@ class TrialRunner:
         model = build_task_model(
             pretrained,
             protocol,
-            num_outputs=data.target.num_outputs,
+            target=data.target,
             seed=seed,
             takes_weights=trial.model.pretrained,
             attention=attention_on(device, pretrained.model),
@@ -223,24 +224,27 @@ def result_of(
 def write_predictions(folder: Path, data: EncodedTask, outcome: Outcome) -> None:
     """Write what a trial predicted into its folder, a file for each split.
 
-    A class has its label beside it, and so has a known label; several are a list.
+    A class has its label beside it, and so has a known label; several are a list, as tags are.
     """
 
     def word(value: Any) -> Any:
         names = data.task.labels
         if isinstance(value, tuple):
-            return [names[each] for each in value]
+            return [each.text if isinstance(each, Answer) else names[each] for each in value]
         return names[int(value)] if names else value
 
     for name, predictions in outcome.predictions.items():
         split, lines = (data.development | data.test)[name], []
-        expected: list[Any] = [*split.labels] or [None] * len(predictions)
-        for identity, value, known in zip(split.identities, predictions, expected, strict=True):
-            line = {"identity": identity, "prediction": value}
-            if data.task.labels:
+        for example, value in zip(split.examples, predictions, strict=True):
+            is_tags = data.task.kind == "tags"
+            line = {
+                "identity": example.identity,
+                "prediction": word(value) if is_tags else value,
+            }
+            if data.task.labels and not is_tags:
                 line["label"] = word(value)
-            if known is not None:
-                line["expected"] = word(known)
+            if example.label is not None:
+                line["expected"] = word(example.label)
             lines.append(line)
         save_text(predictions_file(folder, name), json.dumps(lines) + "\n")
 

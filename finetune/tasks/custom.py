@@ -1,12 +1,16 @@
-"""A task of the user's own: classification or regression of one text or a pair, from three files.
+"""A task of the user's own from three files.
 
-The labels are those of the training file. Without a development file a tenth of the training rows
+It is the classification or regression of one text or a pair; of a .conll file the tags of words, of
+a .json file of SQuAD's form the answers in texts. The labels are those of the training file, of
+tags those of the development file too. Without a development file a tenth of the training rows
 is held out, which depends on their texts alone: equal texts stay together, and adding rows never
 moves a row between training and development set.
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
@@ -14,13 +18,22 @@ from pydantic import Field, field_validator, model_validator
 from data_prep.files.quoting import quoted
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.examples import examples_of, label_words, labels_of
-from finetune.tasks.metric_names import METRIC_NAMES, MetricName, metrics_of, usual_metric
+from finetune.tasks.metric_names import (
+    METRIC_NAMES,
+    OF_TOKENS,
+    MetricName,
+    metrics_of,
+    usual_metric,
+    with_main,
+)
 from finetune.tasks.tables import FORMATS, FileRow, read_rows
 from finetune.tasks.task import Example, Kind, Task, TaskData, TaskError, plain
+from finetune.tasks.token_files import KINDS, read_questions, read_sentences
 from pretrain.config.settings import Section
 from pretrain.reports.words import counted
 
 HELD_OUT_SHARE = 0.1
+Read = Callable[[Path, bool], list[Example]]  # file, and whether its labels are read
 
 
 class OwnTask(Section):
@@ -29,7 +42,10 @@ class OwnTask(Section):
     name: str = Field(
         "own", pattern=r"^\w[\w.-]*$", description="name of the task in tables and folders"
     )
-    train: Path = Field(description=f"examples to learn from; {FORMATS}")
+    train: Path = Field(
+        description=f"examples to learn from; {FORMATS}, .conll of words with tags, or .json as "
+        "SQuAD's questions"
+    )
     dev: Path | None = Field(
         None, description="examples to score on; none: a tenth of the training file"
     )
@@ -65,7 +81,21 @@ class OwnTask(Section):
             raise ValueError(f"texts and label name a column twice: {', '.join(columns)}")
         if self.regression and self.multi_label:
             raise ValueError("regression and multi_label exclude each other; choose one")
+        files = [file for file in (self.train, self.dev, self.test) if file is not None]
+        if self.form in OF_TOKENS and len({file.suffix for file in files}) > 1:
+            raise ValueError(f"{', '.join(map(str, files))}: give files of one format")
+        without = {"texts", "label", "regression", "multi_label"} & self.model_fields_set
+        if self.form in OF_TOKENS and without:
+            raise ValueError(
+                f"{', '.join(sorted(without))}: {self.train} has {self.form} and no columns to "
+                "choose from; leave the option out (a table of JSON is a .jsonl file)"
+            )
         return self
+
+    @property
+    def form(self) -> Kind | None:
+        """Return what the training file has; None: a table, with whatever its columns hold."""
+        return KINDS.get(self.train.suffix.lower()) or ("multi-label" if self.multi_label else None)
 
 
 def read_own(own: OwnTask) -> TaskData:
@@ -75,10 +105,8 @@ def read_own(own: OwnTask) -> TaskData:
         TaskError: a file cannot be read, lacks a column or rows, its labels are unsuitable, or the
             metric does not fit them.
     """
-    columns = (*own.texts, own.label)
-    rows = read_rows(own.train, columns)
-    task, notes = _task_of(own, rows)
-    train, test = examples_of(task, rows, own.train), dict[str, list[Example]]()
+    task, notes, read = _of_tokens(own) if own.form in OF_TOKENS else _of_table(own)
+    train, test = read(own.train, True), dict[str, list[Example]]()
     if empty := sum(not "".join(example.texts).strip() for example in train):
         notes.append(f"warning: {counted(empty, 'row')} of {own.train} without text")
     texts = [text for example in train for text in example.texts]
@@ -89,11 +117,9 @@ def read_own(own: OwnTask) -> TaskData:
             "CSV with tabs, name it .csv"
         )
     if own.test is not None:
-        test["test"] = examples_of(
-            task, read_rows(own.test, own.texts), own.test, is_labelled=False
-        )
+        test["test"] = read(own.test, False)
     if own.dev is not None:
-        development = examples_of(task, read_rows(own.dev, columns), own.dev)
+        development = read(own.dev, True)
         trained = {example.texts for example in train}
         recurring = sum(example.texts in trained for example in development)
         if recurring:
@@ -101,8 +127,10 @@ def read_own(own: OwnTask) -> TaskData:
                 f"warning: texts of {counted(recurring, 'row')} of {own.dev} are trained on"
             )
         return TaskData(task, train, {"dev": development}, test, tuple(notes))
-    held_out = [example for example in train if is_held_out(example.texts)]
-    kept = [example for example in train if not is_held_out(example.texts)]
+    # Questions about one text stay together.
+    first = 1 if task.kind == "answers" else 0
+    held_out = [example for example in train if is_held_out(example.texts[first:])]
+    kept = [example for example in train if not is_held_out(example.texts[first:])]
     if not held_out or not kept:
         raise TaskError(
             f"{own.train}: {counted(len(train), 'row')} are too few to hold some out; give a "
@@ -118,11 +146,49 @@ def is_held_out(texts: tuple[str, ...]) -> bool:
     return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
 
 
+def _of_tokens(own: OwnTask) -> tuple[Task, list[str], Read]:
+    """Return a task of tags or answers, remarks for the user, and what reads its files."""
+    columns = (("words",), "tag") if own.form == "tags" else (("question and context",), "answer")
+    metrics = with_main(OF_TOKENS[str(own.form)], own.metric)
+    task = Task(
+        *(own.name, (), metrics, *columns), identity=None, file=own.train.name, form=own.form
+    )
+    if own.form == "answers":
+        return task, [], read_questions
+    files = [own.train, *([] if own.dev is None else [own.dev])]
+    tags = chain(*(read_sentences(file, True) for file in files))
+    task = replace(task, labels=tuple(sorted({tag for _, several in tags for tag in several})))
+    if len(task.labels) < 2:
+        raise TaskError(f"{own.train} has no tag but {task.labels[0]}: there is nothing to learn")
+
+    def read(file: Path, is_labelled: bool) -> list[Example]:
+        return [
+            Example(words, tuple(map(task.labels.index, tags)) if is_labelled else None, str(n))
+            for n, (words, tags) in enumerate(read_sentences(file, is_labelled))
+        ]
+
+    return task, [], read
+
+
+def _of_table(own: OwnTask) -> tuple[Task, list[str], Read]:
+    """Return a task of texts, remarks for the user, and what reads its files."""
+    columns = (*own.texts, own.label)
+    rows = read_rows(own.train, columns)
+    task, notes = _task_of(own, rows)
+
+    def read(file: Path, is_labelled: bool) -> list[Example]:
+        found = (
+            rows if file == own.train else read_rows(file, columns if is_labelled else own.texts)
+        )
+        return examples_of(task, found, file, is_labelled=is_labelled)
+
+    return task, notes, read
+
+
 def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
     """Return the task, and remarks for the user."""
-    form: Kind | None = "multi-label" if own.multi_label else None
     task = Task(
-        *(own.name, (), (), own.texts, own.label), identity=None, file=own.train.name, form=form
+        *(own.name, (), (), own.texts, own.label), identity=None, file=own.train.name, form=own.form
     )
     words = [word for row in rows for word in label_words(row, task, own.train)]
     where = f"{own.train}: column {own.label!r}"

@@ -7,7 +7,8 @@ from typing import Literal
 from data_prep.files.quoting import quoted
 from finetune.tasks.task import TaskError
 
-MetricName = Literal["accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
+OfTables = Literal["accuracy", "f1", "macro_f1", "micro_f1", "matthews", "pearson", "spearman"]
+MetricName = OfTables | Literal["entity_f1", "answer_f1", "exact_match"]
 # As tables call them; training/metrics.py computes them.
 METRIC_NAMES = {
     "accuracy": "accuracy",
@@ -17,10 +18,14 @@ METRIC_NAMES = {
     "matthews": "Matthews",
     "pearson": "Pearson",
     "spearman": "Spearman",
+    "entity_f1": "entity F1",
+    "answer_f1": "answer F1",
+    "exact_match": "exact match",
 }
 OF_VALUES = ("pearson", "spearman")
 OF_CLASSES = ("accuracy", "macro_f1", "matthews")
 OF_SEVERAL = ("micro_f1", "macro_f1", "accuracy")  # labels of an example
+OF_TOKENS = {"tags": ("entity_f1",), "answers": ("answer_f1", "exact_match")}
 # Between the frequencies of two labels; GLUE too counts CoLA (2.4) by Matthews, MRPC (2.1) by F1.
 BALANCED_RATIO = 2.0
 
@@ -38,10 +43,19 @@ def metrics_of(labels: Sequence[str], main: str, *, several: bool = False) -> tu
         metrics = OF_SEVERAL
     elif len(labels) == 2:
         metrics = (*metrics, "f1")
-    if main not in metrics:
+    return with_main(metrics, main)
+
+
+def with_main(metrics: tuple[str, ...], main: str | None) -> tuple[str, ...]:
+    """Return the metrics with `main`, if there is one, in front.
+
+    Raises:
+        TaskError: it is none of them.
+    """
+    if main is not None and main not in metrics:
         two = "f1 is of one of two classes; " if main == "f1" else ""
         raise TaskError(f"--metric {main} does not fit: {two}give one of {', '.join(metrics)}")
-    return (main, *(metric for metric in metrics if metric != main))
+    return tuple(sorted(metrics, key=lambda metric: metric != main))
 
 
 def usual_metric(words: Sequence[str]) -> tuple[MetricName, list[str]]:

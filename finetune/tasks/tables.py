@@ -48,7 +48,7 @@ def read_rows(
     suffix = suffix or file.suffix.lower()
     if suffix in (".csv", ".tsv", ".txt"):
         if suffix == ".txt" and len(needed) == 1:  # a tab in a single text is text
-            records = [[line] for line in _lines(file)]
+            records = [[line] for line in lines_of(file)]
         else:
             records = _csv_records(file, needed) if suffix == ".csv" else tab_separated(file)
         header = list(needed) if suffix == ".txt" else []
@@ -112,13 +112,18 @@ def tab_separated(file: Path) -> list[list[str]]:
     Raises:
         TaskError: the file cannot be read or is not UTF-8.
     """
-    records = [line.split("\t") for line in _lines(file)]
+    records = [line.split("\t") for line in lines_of(file)]
     while len(records) > 1 and len(records[0]) > 1 and records[-1] == [""]:
         records.pop()
     return records
 
 
-def _lines(file: Path) -> list[str]:
+def lines_of(file: Path) -> list[str]:
+    """Return the lines of a file, without their ends.
+
+    Raises:
+        TaskError: it cannot be read or is not UTF-8.
+    """
     # Not splitlines(): it also splits at Unicode separators, which occur inside sentences.
     lines = _text_of(file).split("\n")
     if not lines[-1]:  # the end of the last line begins no other
@@ -168,7 +173,7 @@ def _csv_records(file: Path, needed: Sequence[str]) -> list[list[str]]:
 
 
 def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
-    for number, line in enumerate(_lines(file), start=1):
+    for number, line in enumerate(lines_of(file), start=1):
         if not line.strip():
             continue
         try:

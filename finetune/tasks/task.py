@@ -12,15 +12,22 @@ class TaskError(UserError):
     """A file of a task is missing, or its content cannot be learned from."""
 
 
-Kind = Literal["classification", "multi-label", "regression"]
-# An index into `Task.labels`, several of them, or a value.
-Label = int | float | tuple[int, ...]
+Kind = Literal["classification", "multi-label", "regression", "tags", "answers"]
+# An index into `Task.labels`, several of them (of tags one for each word), a value, or answers.
+Label = int | float | tuple[int, ...] | str | tuple["Answer", ...]
+
+
+class Answer(NamedTuple):
+    """An answer that is a part of a text."""
+
+    start: int  # its first character
+    text: str
 
 
 class Example(NamedTuple):
     """One example of a task."""
 
-    texts: tuple[str, ...]  # one or two
+    texts: tuple[str, ...]  # one or two; of tags the words; of answers question and text
     label: Label | None  # None: of a test file
     identity: str  # the file's index column; without one, the number of the row, from 0
 
@@ -50,7 +57,7 @@ class Task:
 
     @property
     def kind(self) -> Kind:
-        """Return whether a class, any number of classes, or a value is predicted."""
+        """Return what is predicted: a class, any number of them, a value, or of each word a tag."""
         return self.form or ("classification" if self.labels else "regression")
 
     def title(self, split: str) -> str:

@@ -2,20 +2,42 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
 
 from data_prep.text.text_encoder import TextEncoder
-from finetune.tasks.task import Example, Label, Task, TaskData
+from finetune.tasks.metric_names import OF_TOKENS
+from finetune.tasks.task import Example, Kind, Label, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.targets import Target, target_of
+from finetune.training.token_rows import TokenRow, token_rows
 
 
 @dataclass(frozen=True)
 class EncodedSplit:
-    """Token ids of a split, with the labels and identities of its examples."""
+    """Token ids of a split, and its examples; of tags and answers, what each row means."""
 
     rows: TokenRows
-    labels: list[Label]  # empty in a test split
-    identities: list[str]
+    examples: Sequence[Example]
+    meaning: Sequence[TokenRow] = ()
+
+    @property
+    def labels(self) -> list[Label]:
+        """Return the labels of the examples; none in a test split."""
+        return [each.label for each in self.examples if each.label is not None]
+
+    def label(self, row: int) -> Any:
+        """Return what the loss of a row takes."""
+        return self.meaning[row].label if self.meaning else self.examples[row].label
+
+    def num_begun(self, rows: NDArray[numpy.int64]) -> int:
+        """Return of how many examples these are the first rows."""
+        if not self.meaning:
+            return len(rows)
+        owners = [(self.meaning[n - 1].example, self.meaning[n].example) for n in rows]
+        return sum(before != own for before, own in owners)
 
 
 @dataclass(frozen=True)
@@ -39,17 +61,13 @@ def encode_task(
 ) -> EncodedTask:
     """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`.
 
+    Tags and answers: see `token_rows`.
     With `orders` = 2 each training example is two rows: as it is, and with its texts exchanged.
     `balanced`: see `target_of`.
     """
 
     def split(examples: Sequence[Example]) -> EncodedSplit:
-        ids = [text_encoder.ids(*example.texts, max_length=sequence_length) for example in examples]
-        return EncodedSplit(
-            TokenRows(ids, pad=text_encoder.pad, longest=sequence_length),
-            [example.label for example in examples if example.label is not None],
-            [example.identity for example in examples],
-        )
+        return encode_split(examples, data.task.kind, text_encoder, sequence_length)
 
     swapped = [example._replace(texts=example.texts[::-1]) for example in data.train]
     train = split([*data.train, *(swapped if orders == 2 else [])])
@@ -60,3 +78,21 @@ def encode_task(
         {name: split(examples) for name, examples in data.development.items()},
         {name: split(examples) for name, examples in data.test.items()},
     )
+
+
+def encode_split(
+    examples: Sequence[Example], kind: Kind | None, text_encoder: TextEncoder, length: int
+) -> EncodedSplit:
+    """Return the rows of examples, of at most `length` tokens; see `encode_task`."""
+    if kind in OF_TOKENS:
+        found = [
+            row
+            for number, example in enumerate(examples)
+            for row in token_rows(number, example, text_encoder, kind=kind, length=length)
+        ]
+        ids, places = [row.ids for row in found], [row.places for row in found]
+    else:
+        found, places = [], None
+        ids = [text_encoder.ids(*each.texts, max_length=length) for each in examples]
+    rows = TokenRows(ids, pad=text_encoder.pad, longest=length, places=places)
+    return EncodedSplit(rows, examples, found)

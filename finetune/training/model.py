@@ -1,6 +1,7 @@
 """A pre-trained encoder with a head for a task, and its outputs.
 
-N = examples, C = classes, or 1; other letters: positions.py.
+N = outputs, one for each example, or where tokens are tagged or begin answers one for each of them;
+C = classes, or 1; other letters: positions.py.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from finetune.training.batches import Batch, TokenRows, evaluation_batches
+from finetune.training.targets import Tags, Target
 from pretrain.config.ds_config import computes_in_bf16
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings
@@ -32,33 +34,44 @@ EVALUATION_BATCH = 64
 
 
 class TaskModel(nn.Module):
-    """Encoder, and a classifier on its [CLS], in PyTorch's default initialisation.
+    """Encoder, and a classifier on its [CLS], in PyTorch's default initialisation, or on tokens.
 
     Layer drop is a method of pre-training: here every block runs, in training too.
     """
 
-    def __init__(self, model: ModelSettings, num_outputs: int, *, attention: str = "eager") -> None:
+    def __init__(self, model: ModelSettings, target: Target, *, attention: str = "eager") -> None:
         """Build the model with new weights, drawn from torch's global generator: seed it before.
 
         Args:
             model: shape and variant; its `dropout` is that of the head too.
-            num_outputs: classes, or 1 for a value.
+            target: of the task.
             attention: name of a backend in pretrain/model/attention_backends.py.
         """
         super().__init__()
-        self.settings, self.num_outputs, self.output_name = model, num_outputs, f"{HEAD}output"
+        self.settings, self.num_outputs, self._head = model, target.num_outputs, target.head
         self.encoder = Encoder(model, ExecutionPlan(attention=attention))
         initialise(self.encoder, model.initializer_range)
-        self.classifier = ClassificationHead(model.width, num_outputs, model.dropout)
+        self.dropout = nn.Dropout(model.dropout) if isinstance(target, Tags) else nn.Identity()
+        if target.is_of_tokens:  # as BERT has it
+            self.output_name, layer = target.head, nn.Linear(model.width, target.num_outputs)
+            initialise(layer, model.initializer_range)
+            self.add_module(target.head, layer)
+        else:
+            self.output_name = f"{HEAD}output"
+            self.classifier = ClassificationHead(model.width, target.num_outputs, model.dropout)
 
-    def forward(self, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
-        """Return logits_BC in fp32; ids from `lengths_B` on are padding of any value."""
-        cls_B = torch.arange(0, ids_BS.numel(), ids_BS.shape[1], device=ids_BS.device)
-        x_BD = self.encoder(ids_BS, lengths_B=lengths_B, positions_M=cls_B)
+    def forward(
+        self, ids_BS: Tensor, lengths_B: Tensor, positions_M: Tensor | None = None
+    ) -> Tensor:
+        """Return logits_MC in fp32, by default of [CLS]; ids from `lengths_B` on are padding."""
+        if positions_M is None:
+            positions_M = torch.arange(0, ids_BS.numel(), ids_BS.shape[1], device=ids_BS.device)
+        x_MD = self.encoder(ids_BS, lengths_B=lengths_B, positions_M=positions_M)
         # Not in bf16: of 200 outputs about 100 would be equal, which ties classes and ranks.
-        with torch.autocast(x_BD.device.type, enabled=False):
-            logits_BC: Tensor = self.classifier(x_BD.float())
-        return logits_BC
+        with torch.autocast(x_MD.device.type, enabled=False):
+            head = self.get_submodule(self._head)
+            logits_MC: Tensor = head(self.dropout(x_MD.float()))
+        return logits_MC
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
         """Load the encoder of a pre-trained model; that of ELECTRA is the discriminator's."""
@@ -67,41 +80,43 @@ class TaskModel(nn.Module):
 
 
 class TransformersTaskModel(nn.Module):
-    """A model of transformers with the head for sequences of its family.
+    """A model of transformers with the head of its family for sequences or tokens.
 
     Attributes:
         settings: whose `transformers` is its configuration.
-        num_outputs: classes, or 1 for a value.
+        num_outputs: of the target.
         output_name: of the last layer.
     """
 
-    def __init__(self, model: ModelSettings, num_outputs: int) -> None:
+    def __init__(self, model: ModelSettings, target: Target) -> None:
         """Build the model, drawing from torch's global generator; arguments as of `TaskModel`.
 
         Raises:
             ConfigError: transformers has no such head, or more than it belongs to the model.
         """
-        from transformers import AutoModelForSequenceClassification
+        import transformers
 
         super().__init__()
         assert isinstance(model.transformers, dict)
-        kind, self.settings, self.num_outputs = model.transformers["model_type"], model, num_outputs
+        kind, self.settings = model.transformers["model_type"], model
+        self.num_outputs, self._is_of_tokens = target.num_outputs, target.is_of_tokens
         is_code = trusts_code(model.transformers)
         if is_code or model.positions != "own":
             what = "code of its folder" if is_code else f"positions={model.positions!r} attached"
             raise ConfigError(f"a {kind} with {what} cannot be fine-tuned here")
         config = configuration_of(model.transformers)
-        config.num_labels = num_outputs
+        config.num_labels = target.num_outputs
         try:
-            self.whole: Any = AutoModelForSequenceClassification.from_config(config)
+            auto = getattr(transformers, f"AutoModelFor{target.architecture}")
+            self.whole: Any = auto.from_config(config)
         except ValueError:
             raise ConfigError(
-                f"transformers has no classifier of a {kind}; it cannot be fine-tuned"
+                f"transformers has no {kind} for {target.architecture}; it cannot be fine-tuned"
             ) from None
         layers = [
             (name, part)
             for name, part in head_of(self.whole).named_modules()
-            if isinstance(part, nn.Linear) and part.out_features == num_outputs
+            if isinstance(part, nn.Linear) and part.out_features == target.num_outputs
         ]
         if not layers or layers[-1][1].bias is None:
             raise ConfigError(f"the head of a {kind} ends in no linear layer; Tupelo needs one")
@@ -113,10 +128,16 @@ class TransformersTaskModel(nn.Module):
         """Return the model without its head; it shares all modules."""
         return TransformersEncoder(self.whole)
 
-    def forward(self, ids_BS: Tensor, lengths_B: Tensor) -> Tensor:
-        """Return logits_BC in fp32; see `TaskModel.forward`."""
-        logits_BC: Tensor = self.whole(**inputs_of(ids_BS, lengths_B)).logits
-        return logits_BC
+    def forward(
+        self, ids_BS: Tensor, lengths_B: Tensor, positions_M: Tensor | None = None
+    ) -> Tensor:
+        """Return logits_MC in fp32; see `TaskModel.forward`."""
+        found = self.whole(**inputs_of(ids_BS, lengths_B))
+        if "start_logits" in found:
+            logits: Tensor = torch.stack([found.start_logits, found.end_logits], -1)
+        else:
+            logits = found.logits
+        return logits.flatten(0, 1)[positions_M] if self._is_of_tokens else logits
 
     def load_encoder(self, weights: dict[str, Tensor]) -> None:
         """Load a pre-trained model: the encoder, but a pooler, which none has for masked words.
@@ -140,15 +161,15 @@ def _in_fp32(layer: nn.Linear, x: Tensor) -> Tensor:
 AnyTaskModel = TaskModel | TransformersTaskModel
 
 
-def task_model(model: ModelSettings, num_outputs: int, *, attention: str = "eager") -> AnyTaskModel:
+def task_model(model: ModelSettings, target: Target, *, attention: str = "eager") -> AnyTaskModel:
     """Build the model of a task; that of transformers chooses its attention.
 
     Raises:
         ConfigError: see `TransformersTaskModel`.
     """
     if model.transformers is not None:
-        return TransformersTaskModel(model, num_outputs)
-    return TaskModel(model, num_outputs, attention=attention)
+        return TransformersTaskModel(model, target)
+    return TaskModel(model, target, attention=attention)
 
 
 def uses_bf16(precision: Literal["auto", "bf16", "fp32"], device: torch.device) -> bool:
@@ -170,12 +191,12 @@ def attention_on(device: torch.device, model: ModelSettings) -> str:
 
 
 def logits_of_batch(model: AnyTaskModel, batch: Batch, *, uses_bf16: bool) -> Tensor:
-    """Return logits_BC in fp32, on the device of the model."""
+    """Return logits_MC in fp32, on the device of the model."""
     device = next(model.parameters()).device
-    ids_BS, lengths_B = (tensor.to(device, non_blocking=True) for tensor in batch)
+    inputs = (tensor.to(device, non_blocking=True) for tensor in batch)
     with torch.autocast(device.type, torch.bfloat16, enabled=uses_bf16):
-        logits_BC: Tensor = model(ids_BS, lengths_B)
-    return logits_BC
+        logits_MC: Tensor = model(*inputs)
+    return logits_MC
 
 
 @torch.no_grad()
@@ -184,8 +205,8 @@ def logits_of_rows(
 ) -> NDArray[numpy.float32]:
     """Return the logits of every row in its order, N x C, in evaluation mode."""
     model.eval()
-    found = numpy.empty((len(rows), model.num_outputs), dtype=numpy.float32)
+    found = numpy.empty((rows.num_places.sum(), model.num_outputs), dtype=numpy.float32)
     for numbers in evaluation_batches(rows.lengths, EVALUATION_BATCH):
-        logits_BC = logits_of_batch(model, rows.batch(numbers), uses_bf16=uses_bf16)
-        found[numbers] = logits_BC.cpu().numpy()
+        logits_MC = logits_of_batch(model, rows.batch(numbers), uses_bf16=uses_bf16)
+        found[rows.outputs_of(numbers)] = logits_MC.cpu().numpy()
     return found

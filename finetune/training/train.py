@@ -29,7 +29,7 @@ from finetune.training.model import (
     task_model,
     uses_bf16,
 )
-from finetune.training.targets import is_constant
+from finetune.training.targets import Target, is_constant
 from pretrain.config.settings.transformers_config import FIELDS
 from pretrain.convert.pretrained import Pretrained
 from pretrain.engine.optimizers import build_optimizer
@@ -80,7 +80,7 @@ def build_task_model(
     pretrained: Pretrained,
     protocol: Protocol,
     *,
-    num_outputs: int,
+    target: Target,
     seed: int,
     takes_weights: bool,
     attention: str = "eager",
@@ -93,7 +93,7 @@ def build_task_model(
         rates = {name: rate for name, rate in rates.items() if name in config}
         changes |= {"transformers": config | rates, "folder": None}
     settings = pretrained.model.model_copy(update=changes)
-    model = task_model(settings, num_outputs, attention=attention)
+    model = task_model(settings, target, attention=attention)
     if takes_weights:
         model.load_encoder(pretrained.weights)
     return model
@@ -136,14 +136,15 @@ class FineTuning:
             self._train_epoch(epoch, observer)
             logits = {name: self.logits(split, observer) for name, split in development.items()}
             scores = {
-                name: scores_of(self.data.task, target.outputs(found), development[name].labels)
-                for name, found in logits.items()
+                name: scores_of(self.data.task, target.outputs(logits[name], split), split.labels)
+                for name, split in development.items()
             }
             observer.scored(epoch + 1, scores)
         constant = all(is_constant(target, found) for found in logits.values())
         if predicts_test:
             logits |= {name: self.logits(each, observer) for name, each in self.data.test.items()}
-        predictions = {name: target.predictions(found) for name, found in logits.items()}
+        splits = development | self.data.test
+        predictions = {name: target.predictions(logits[name], splits[name]) for name in logits}
         return Outcome(scores, constant, predictions)
 
     def train_step(
@@ -180,7 +181,7 @@ class FineTuning:
         """
         found = logits_of_rows(self.model, split.rows, uses_bf16=self._uses_bf16)
         if observer is not None:
-            observer.read(len(split.rows))
+            observer.read(len(split.examples))
         if not numpy.isfinite(found).all():
             raise Diverged("the model's outputs are not finite; try a smaller learning rate")
         return found
@@ -191,10 +192,10 @@ class FineTuning:
             train.rows.lengths, self.protocol.batch, seed=self.seed, epoch=epoch
         )
         for place, numbers in enumerate(order):
-            labels = [train.labels[number] for number in numbers]
+            labels = [train.label(number) for number in numbers]
             batch = train.rows.batch(numbers)
             losses.append(self.train_step(batch, labels, epoch=epoch, place=place))
-            observer.read(len(numbers))
+            observer.read(train.num_begun(numbers))
             if len(losses) == FETCH_STEPS or place == len(order) - 1:
                 self._report_losses(losses, epoch, place, observer)
                 losses = []

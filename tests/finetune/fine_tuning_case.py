@@ -6,7 +6,7 @@ import numpy
 import torch
 
 from finetune.protocol import Protocol
-from finetune.tasks.task import Task
+from finetune.tasks.task import Example, Task
 from finetune.training.batches import TokenRows
 from finetune.training.encoding import EncodedSplit, EncodedTask
 from finetune.training.targets import Classes, Values
@@ -49,9 +49,8 @@ def random_split(count, seed, *, regression=False):
         generator.shuffle(words)
         rows.append([2, *words, 3])
         labels.append(float(times) if regression else times)
-    return EncodedSplit(
-        TokenRows(rows, pad=0, longest=LONGEST), labels, [str(n) for n in range(count)]
-    )
+    examples = [Example((), label, str(n)) for n, label in enumerate(labels)]
+    return EncodedSplit(TokenRows(rows, pad=0, longest=LONGEST), examples)
 
 
 def tiny_task(*, regression=False, num_train=43):

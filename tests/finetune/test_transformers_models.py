@@ -13,6 +13,7 @@ from finetune.__main__ import main
 from finetune.models.kept_model import Predictor, as_pretrained, read_model
 from finetune.sweep.references import read_model_refs
 from finetune.training.encoding import encode_task
+from finetune.training.targets import Classes
 from finetune.training.train import FineTuning, build_task_model
 from pretrain.config.errors import ConfigError
 from pretrain.convert.pretrained import load_pretrained
@@ -63,7 +64,9 @@ def kept(folder, tmp_path_factory):
 
 def fine_tuning(pretrained, rules, *, takes_weights=True):
     rows = encode_task(case.task_data(), pretrained.text_encoder, sequence_length=case.LENGTH)
-    model = build_task_model(pretrained, rules, num_outputs=3, seed=0, takes_weights=takes_weights)
+    model = build_task_model(
+        pretrained, rules, target=Classes(3), seed=0, takes_weights=takes_weights
+    )
     return FineTuning(model, rows, rules, learning_rate=0.01, seed=0, device=CPU)
 
 

@@ -110,7 +110,7 @@ def save_card(
         folder: of the export.
         data: what the Hub reads.
         place: of the folder in the examples; of an absolute path the name.
-        kind: "fill-mask", "discriminator" or "text-classification".
+        kind: "discriminator", or the name of a pipeline on the Hub.
         name: of the model.
         tables: by their titles.
         has_own_code: whether transformers has no class for it.

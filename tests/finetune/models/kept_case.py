@@ -81,7 +81,7 @@ def fine_tuned(place, *, regression=False, pair=False, start=0.0, pretrained=Non
     device = torch.device("cpu")
     model = build_task_model(
         *(pretrained, rules),
-        num_outputs=rows.target.num_outputs,
+        target=rows.target,
         seed=0,
         takes_weights=True,
         attention=attention_on(device, pretrained.model),

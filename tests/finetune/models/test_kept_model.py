@@ -12,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipe
 
 from finetune.models.kept_model import Predictor, as_pretrained, read_model
 from finetune.results.model_folder import PARTIAL, REMOVED, has_model, kept_folder, remove_model
+from finetune.training.targets import Classes
 from finetune.training.train import build_task_model
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.hf_format import CONFIG_FILE, save_weights
@@ -156,7 +157,9 @@ def test_the_start_of_another_task_is_the_encoder_with_a_new_head(classes):
     assert (start.name, start.step) == ("tiny step 7 after letters", None)
     assert start.sequence_length == classes.pretrained.sequence_length
     model, fresh = (
-        build_task_model(each, protocol(), num_outputs=2, seed=3, takes_weights=True).state_dict()
+        build_task_model(
+            each, protocol(), target=Classes(2), seed=3, takes_weights=True
+        ).state_dict()
         for each in (start, classes.pretrained)
     )
     for name, tensor in classes.run.model.state_dict().items():

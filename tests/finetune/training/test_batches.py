@@ -53,7 +53,7 @@ def test_rows_of_similar_length_meet_but_not_the_same_ones_in_every_epoch():
 
 def test_a_batch_is_its_rows_padded_to_a_multiple_of_eight_but_not_beyond_the_longest_row():
     rows = [[2, 7, 3], [2, *range(10, 20), 3], [2, 3]]
-    ids, lengths = TokenRows(rows, pad=9, longest=14).batch(numpy.array([1, 0]))
+    ids, lengths, _ = TokenRows(rows, pad=9, longest=14).batch(numpy.array([1, 0]))
     assert ids.tolist() == [[2, *range(10, 20), 3, 9, 9], [2, 7, 3] + [9] * 11]
     assert (lengths.tolist(), lengths.dtype, ids.dtype) == ([12, 3], torch.int32, torch.int64)
     assert TokenRows(rows, pad=9, longest=128).batch(numpy.array([2])).ids_BS.shape == (1, 8)

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from finetune.training.layer_rates import rate_factors, split_by_rate
+from finetune.training.targets import Classes
 from finetune.training.train import FineTuning, build_task_model
 from pretrain.engine.optimizers import build_optimizer
 from tests.finetune.fine_tuning_case import numbers, protocol, tiny_pretrained, tiny_task
@@ -50,7 +51,7 @@ def task_model(rules=None, **changes):
     return build_task_model(
         tiny_pretrained(num_layers=3, **changes),
         rules or protocol(),
-        num_outputs=2,
+        target=Classes(2),
         seed=0,
         takes_weights=True,
     )

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from finetune.training.targets import Classes, Values
 from finetune.training.train import build_task_model
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.positions import POSITION_ENCODINGS
@@ -12,7 +13,7 @@ from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
 
 
 def build(pretrained, **changes):
-    options = {"num_outputs": 3, "seed": 0, "takes_weights": True, **changes}
+    options = {"target": Classes(3), "seed": 0, "takes_weights": True, **changes}
     return build_task_model(pretrained, protocol(), **options).eval()
 
 
@@ -34,7 +35,7 @@ def test_a_row_alone_has_the_logits_that_it_has_in_a_padded_batch(positions, nor
 
 
 def test_the_head_computes_in_fp32_where_the_encoder_computes_in_bf16():
-    model = build(tiny_pretrained(), num_outputs=1)
+    model = build(tiny_pretrained(), target=Values(0.0, 1.0))
     ids = torch.randint(4, 40, (200, 16), generator=torch.Generator().manual_seed(0))
     lengths = torch.full((200,), 16, dtype=torch.int32)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -76,7 +77,7 @@ def test_dropout_is_that_of_the_protocol():
     model = build_task_model(
         tiny_pretrained(dropout=0.5, attention_dropout=0.4),
         protocol(dropout=0.2, attention_dropout=0.3),
-        num_outputs=2,
+        target=Classes(2),
         seed=0,
         takes_weights=True,
     )

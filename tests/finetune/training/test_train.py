@@ -20,7 +20,7 @@ def fine_tuning(rules=None, data=None, *, learning_rate=1e-3, seed=0, pretrained
     model = build_task_model(
         pretrained or tiny_pretrained(),
         rules,
-        num_outputs=data.target.num_outputs,
+        target=data.target,
         seed=seed,
         takes_weights=True,
     )

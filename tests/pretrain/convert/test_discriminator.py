@@ -14,6 +14,7 @@ from transformers import (
 
 import tupelo
 from finetune.training.model import TaskModel
+from finetune.training.targets import Classes
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.export import export
 from pretrain.convert.exports.hf_format import write_pretrained
@@ -106,7 +107,7 @@ def test_a_run_and_its_export_are_loaded_embedded_and_fine_tuned_from_the_discri
         assert loaded.embed(texts).shape == (2, pretrained.model.width)
         with pytest.raises(ConfigError, match="is a discriminator, which predicts no words; use"):
             loaded.fill_mask("a [MASK]")
-        task = TaskModel(pretrained.model, 2)
+        task = TaskModel(pretrained.model, Classes(2))
         task.load_encoder(load_pretrained(place).weights)
         for name, weight in task.encoder.state_dict().items():
             assert torch.equal(weight, pretrained.weights[f"encoder.{name}"])

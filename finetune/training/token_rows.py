@@ -1,0 +1,79 @@
+"""Rows in which several tokens have an output: the first of each word, or those of a text.
+
+P = the places of a row, its tokens that have an output.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from data_prep.text.text_encoder import TextEncoder
+from finetune.tasks.task import Example
+
+
+class TokenRow(NamedTuple):
+    """A row, and what its outputs mean."""
+
+    example: int  # its number in the split
+    ids: list[int]
+    places: NDArray[numpy.int64]  # P tokens
+    where: NDArray[numpy.int64]  # of tags P words; of answers P x 2 characters, of [CLS] 0 and 0
+    label: tuple[int, ...]  # of tags P; of an answer the places of its ends, or 0 and 0, and P
+
+
+def token_rows(
+    number: int, example: Example, encoder: TextEncoder, *, kind: str, length: int
+) -> Iterator[TokenRow]:
+    """Yield the rows of an example of tags or answers, of at most `length` tokens."""
+    if kind == "tags":
+        yield _tagged(number, example, encoder, length)
+    else:
+        yield from _windows(number, example, encoder, length)
+
+
+def _tagged(number: int, example: Example, encoder: TextEncoder, length: int) -> TokenRow:
+    """Return [CLS] words [SEP]; the output of a word is that of its first token, as in BERT."""
+    ids, spans = encoder.pieces(" ".join(example.texts))
+    starts = numpy.cumsum([0, *(len(word) + 1 for word in example.texts)])
+    # By the last character: some tokens begin with the space before a word.
+    of_pieces = starts.searchsorted([end - 1 for _, end in spans], side="right") - 1
+    words_P, first_P = numpy.unique(of_pieces[: length - 2], return_index=True)
+    tags: Any = example.label
+    label = () if tags is None else tuple(tags[word] for word in words_P)
+    row = [encoder.special["cls"], *ids[: length - 2], encoder.special["sep"]]
+    return TokenRow(number, row, first_P + 1, words_P, label)
+
+
+def _windows(
+    number: int, example: Example, encoder: TextEncoder, length: int
+) -> Iterator[TokenRow]:
+    """Yield [CLS] question [SEP] window [SEP]; windows overlap by a quarter of the length.
+
+    A question is cut to half of it. The label is of the first answer, and [CLS] where the window
+    does not hold it (Devlin et al. 2018, Sec. 4.3).
+    """
+    cls, sep = encoder.special["cls"], encoder.special["sep"]
+    question = encoder.pieces(example.texts[0])[0][: length // 2 - 2]
+    ids, spans = encoder.pieces(example.texts[1])
+    room, first = length - len(question) - 3, len(question) + 2
+    for start in range(0, max(1, len(ids) - length // 4), room - length // 4):
+        window = slice(start, start + room)
+        where = numpy.array([(0, 0), *spans[window]])
+        row = [cls, *question, sep, *ids[window], sep]
+        places = numpy.array([0, *range(first, first + len(where) - 1)])
+        label = (*_ends(where, example), len(where))
+        yield TokenRow(number, row, places, where, label)
+
+
+def _ends(where: NDArray[numpy.int64], example: Example) -> tuple[int, int]:
+    """Return the places of the first and the last token of the first answer."""
+    answers: Any = example.label
+    if not answers:
+        return 0, 0
+    start, end = answers[0].start, answers[0].start + len(answers[0].text)
+    begins, ends = where.T
+    firsts = numpy.flatnonzero((begins <= start) & (start < ends))
+    lasts = numpy.flatnonzero((begins < end) & (end <= ends))
+    return (int(firsts[0]), int(lasts[0])) if len(firsts) and len(lasts) else (0, 0)
