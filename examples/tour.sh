@@ -84,6 +84,7 @@ fine_tune() {
   run tupelo finetune predict runs/first reviews.csv --to stars.csv
   run tupelo finetune run runs/first --train reviews.csv "${REVIEWS[@]}" --name topics --multi_label \
     --class_weights balanced
+  run tupelo finetune run runs/first --train words.conll --dev words.conll --name tags --epochs 1
 }
 
 convert() {
@@ -135,6 +136,9 @@ write_files() {
       printf 'Boat %d,"It moved, %d times",%d\n' "$number" "$stars" "$stars"
     done
   } >reviews.csv
+  for number in {1..60}; do
+    printf 'Boat O\nBell%d B-SHIP\nmoves O\n\n' "$number"
+  done >words.conll
 }
 
 main

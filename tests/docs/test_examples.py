@@ -4,18 +4,12 @@ import json
 import math
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from tokenizers.processors import TemplateProcessing
-from transformers import PreTrainedTokenizerFast
 
 from tests.forked_command import PYTHONPATH, run_module
 from tests.pretrain.conftest import shards
@@ -187,42 +181,3 @@ def test_the_layer_drop_example_learns_from_an_old_configuration(tmp_path):
 def test_the_shell_scripts_have_no_known_mistakes():
     scripts = [*ROOT.glob("*.sh"), *EXAMPLES.glob("*.sh")]
     subprocess.run(["shellcheck", "--severity=warning", *scripts], check=True)
-
-
-def word_tokenizer(max_length):
-    """Return a tokenizer of transformers: a letter, or a run of other signs, is a piece."""
-    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b")
-    pieces = {name: number for number, name in enumerate(names)}
-    tokenizer = Tokenizer(WordLevel(pieces, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", model_max_length=max_length
-    )
-
-
-def test_tags_stay_with_their_words_where_a_tag_is_new_or_a_word_is_cut_off():
-    example = runpy.run_path(str(EXAMPLES / "token_classification.py"))
-    true = ["B-LOC", "O", "B-PER", "I-PER", "B-PER"]
-    sentence = example["Sentence"](["a-b", "b", "a", "b", "a"], true)
-    # [CLS] a - b b a b [SEP], and padding; B-LOC is in no training file
-    guesses = ["O", "O", "B-PER", "B-PER", "O", "B-PER", "I-PER", "O", "B-PER"]
-    found = example["tags_of"](sentence, guesses, word_tokenizer(8))
-    assert found == ["O", "O", "B-PER", "I-PER", "O"]
-    assert example["entity_f1"]([true], [found]) == 2 * 1 / (3 + 1)
-
-
-def test_a_long_question_leaves_room_for_the_text():
-    example = runpy.run_path(str(EXAMPLES / "question_answering.py"))
-    question = example["Question"]("a " * 70, "b " * 199 + "a", ["a"], [398])
-    windows = example["windows_of"](question, word_tokenizer(64))
-    rows = [window.inputs["input_ids"] for window in windows]
-    assert all(row[:34] == [2, *[4] * 32, 3] and len(row) <= 64 for row in rows)
-    spans = {span for window in windows for span in window.spans if span}
-    assert spans == {(2 * place, 2 * place + 1) for place in range(200)}
-    last = windows[-1]
-    assert last.spans[last.labels["start_positions"]] == (398, 399)

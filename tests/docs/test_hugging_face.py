@@ -1,10 +1,6 @@
-"""The blocks of docs/HUGGING_FACE.md run; the examples with transformers' Trainer learn."""
+"""The blocks of docs/HUGGING_FACE.md run."""
 
-import json
-import random
 import re
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
@@ -48,63 +44,3 @@ def test_a_block_of_the_page_runs(folder, monkeypatch, package, values):
 
 def test_every_block_of_the_page_is_tried():
     assert len(BLOCKS) == 3
-
-
-@pytest.fixture
-def train_example(folder, monkeypatch, capsys):
-    """Return a function that runs an example on small files, and returns what it printed."""
-    pytest.importorskip(
-        "accelerate", reason="accelerate is not installed: pip install -e '.[clients]'"
-    )
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.chdir(folder)
-
-    def train(name, suffix, contents, *words):
-        for kind, content in contents.items():
-            (folder / f"{kind}.{suffix}").write_text(content)
-        files = [word for kind in contents for word in (f"--{kind}", f"{kind}.{suffix}")]
-        monkeypatch.setattr(sys, "argv", [name, "my_model", *files, "--to", name, *words])
-        runpy.run_path(str(ROOT / f"examples/{name}.py"), run_name="__main__")
-        assert (folder / name / "modeling_tupelo.py").is_file()
-        return capsys.readouterr().out
-
-    return train
-
-
-def tagged(number, seed):
-    """Return sentences in which the word determines its tag, and one person has two words."""
-    draw, lines = random.Random(seed), ["-DOCSTART- -X- O O", ""]
-    words = {"a": ["aa NN B-PER", "bb NN I-PER"], "b": ["cc NN B-LOC"], "c": ["dd NN O"]}
-    for _ in range(number):
-        lines += [
-            line for word in draw.choices("abc", k=draw.randint(3, 6)) for line in words[word]
-        ]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def test_the_example_of_tagging_learns_to_tag(train_example):
-    contents = {"train": tagged(200, 0), "dev": tagged(20, 1)}
-    words = ("--epochs", "6", "--learning-rate", "5e-3", "--batch", "16")
-    printed = train_example("token_classification", "conll", contents, *words)
-    assert float(re.search(r"entity F1 ([\d.]+)", printed)[1]) > 0.9
-
-
-def questions(number, seed):
-    """Return texts of nine letters, in which the answer comes after the letter of the question."""
-    draw, paragraphs = random.Random(seed), []
-    for _ in range(number):
-        letters, place = draw.choices("abcdefgh", k=9), draw.randrange(8)
-        asked = letters[place] = draw.choice("lmno")
-        answers = [{"text": letters[place + 1], "answer_start": 2 * (place + 1)}]
-        asks = [{"question": f"{asked} ?", "answers": answers}]
-        paragraphs.append({"context": " ".join(letters), "qas": asks})
-    return json.dumps({"data": [{"paragraphs": paragraphs}]})
-
-
-def test_the_example_of_answering_learns_to_answer(train_example):
-    contents = {"train": questions(400, 0), "dev": questions(20, 1)}
-    words = ("--epochs", "30", "--learning-rate", "3e-3", "--batch", "32")
-    printed = train_example("question_answering", "json", contents, *words)
-    # A guess finds one letter of nine.
-    assert float(re.search(r"exact match ([\d.]+)", printed)[1]) > 0.7

@@ -1,0 +1,140 @@
+"""The command learns tags and answers, and transformers finds the same in the kept model."""
+
+import csv
+import json
+import random
+
+import pytest
+import torch
+import transformers
+
+from finetune.__main__ import main
+from pretrain.convert.exports.in_transformers import quiet
+from tests.pretrain.convert.small_tokenizers import like_roberta, trained
+
+ROLES = ("cls", "pad", "sep", "unk", "mask")
+
+
+@pytest.fixture(scope="module", params=["own", "bert", "modernbert"])
+def encoder(request, run, tmp_path_factory):
+    """A run, or a small model of transformers with new weights."""
+    if request.param == "own":
+        return run
+    place = tmp_path_factory.mktemp("models") / request.param
+    tokenizer, names = trained("wordpiece"), [f"[{role.upper()}]" for role in ROLES]
+    if request.param == "modernbert":  # spaces are parts of tokens
+        tokenizer, names = like_roberta(), ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokens = {f"{role}_token": name for role, name in zip(ROLES, names, strict=True)}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
+    config = transformers.CONFIG_MAPPING[request.param](
+        **{"vocab_size": len(fast), "hidden_size": 32, "num_hidden_layers": 2},
+        **{"num_attention_heads": 2, "max_position_embeddings": 48, "intermediate_size": 64},
+        **{"pad_token_id": fast.pad_token_id, "cls_token_id": fast.cls_token_id},
+    )
+    torch.manual_seed(3)
+    for part in (fast, transformers.AutoModelForMaskedLM.from_config(config)):
+        part.save_pretrained(place)
+    return place
+
+
+def tagged(number, seed):
+    """Return sentences in which the word determines its tag, and a person has two words."""
+    draw, lines = random.Random(seed), []
+    words = (["a B-PER", "b I-PER"], ["cd B-LOC"], ["e O"])
+    for _ in range(number):
+        lines += [line for word in draw.choices(words, k=draw.randint(2, 6)) for line in word]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def questions(number, seed):
+    """Return texts of letters, in which the answer comes after the letter of the question."""
+    draw, paragraphs = random.Random(seed), []
+    for _ in range(number):
+        letters, place = draw.choices("abcdefgh", k=6), draw.randrange(5)
+        asked = letters[place] = draw.choice("lm")
+        answers = [{"text": letters[place + 1], "answer_start": 2 * (place + 1)}]
+        asks = [{"question": asked, "answers": answers}, {"question": "z", "answers": []}]
+        paragraphs.append({"context": " ".join(letters), "qas": asks})
+    return json.dumps({"data": [{"paragraphs": paragraphs}]})
+
+
+def fine_tuned(encoder, folder, suffix, make, *words):
+    """Fine-tune, and return the folder of the trial and the development file."""
+    for name, count in (("train", 200), ("dev", 20)):
+        (folder / f"{name}{suffix}").write_text(make(count, count))
+    files = [
+        word for name in ("train", "dev") for word in (f"--{name}", folder / f"{name}{suffix}")
+    ]
+    options = ("--seeds", 1, "--batch", 16, "--to", folder / "sweep", "--dropout", 0, *words)
+    main(["run", *map(str, (encoder, *files, *options))])
+    (model,) = (folder / "sweep").rglob("model")
+    return model.parent, folder / f"dev{suffix}"
+
+
+def loaded(trial, auto):
+    """Return the kept model and its tokenizer, as transformers loads them."""
+    with quiet():
+        found = [kind.from_pretrained(trial / "model", trust_remote_code=True) for kind in auto]
+    return found[0].eval(), found[1]
+
+
+def predicted(trial, file, capsys):
+    """Return the predictions of the command, which are those of training."""
+    capsys.readouterr()
+    main(["predict", str(trial), str(file)])
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    lines = json.loads((trial / "predictions_dev.json").read_text())
+    known = [line["prediction"] for line in lines]
+    found = [row["prediction"] for row in rows]
+    assert found == [" ".join(each) if isinstance(each, list) else each for each in known]
+    return lines
+
+
+def test_tags_are_learned_and_the_same_in_transformers(encoder, tmp_path, in_this_process, capsys):
+    words = ("--learning_rates", "1e-2", "--epochs", "6", "--class_weights", "balanced")
+    trial, file = fine_tuned(encoder, tmp_path, ".conll", tagged, *words)
+    lines = predicted(trial, file, capsys)
+    auto = (transformers.AutoModelForTokenClassification, transformers.AutoTokenizer)
+    model, tokenizer = loaded(trial, auto)
+    right = 0
+    for sentence, line in zip(file.read_text().split("\n\n"), lines, strict=True):
+        words = [row.split()[0] for row in sentence.split("\n") if row]
+        batch = tokenizer(" ".join(words), return_tensors="pt")
+        starts = [sum(len(word) + 1 for word in words[:n]) for n in range(len(words))]
+        places = [batch.char_to_token(0, start) for start in starts]
+        with torch.no_grad():
+            best = model(**batch).logits[0, places].argmax(-1).tolist()
+        assert [model.config.id2label[tag] for tag in best] == line["prediction"]
+        right += line["prediction"] == line["expected"]
+    assert right > 15
+
+
+def test_answers_are_learned_and_the_same_in_transformers(
+    encoder, tmp_path, in_this_process, capsys
+):
+    words = ("--learning_rates", "5e-3", "--epochs", "8")
+    trial, file = fine_tuned(encoder, tmp_path, ".json", questions, *words)
+    lines = predicted(trial, file, capsys)
+    auto = (transformers.AutoModelForQuestionAnswering, transformers.AutoTokenizer)
+    model, tokenizer = loaded(trial, auto)
+    asked = [
+        (one["question"], paragraph["context"])
+        for paragraph in json.loads(file.read_text())["data"][0]["paragraphs"]
+        for one in paragraph["qas"]
+    ]
+    right = 0
+    for (question, context), line in zip(asked, lines, strict=True):
+        batch = tokenizer(question, context, return_tensors="pt", return_offsets_mapping=True)
+        spans, parts = batch.pop("offset_mapping")[0].tolist(), batch.sequence_ids(0)
+        with torch.no_grad():
+            found = model(**batch)
+        starts, ends = found.start_logits[0].tolist(), found.end_logits[0].tolist()
+        places = [place for place, part in enumerate(parts) if part == 1]
+        pairs = [(a, b) for a in places for b in places if a <= b]
+        first, last = max(pairs, key=lambda pair: starts[pair[0]] + ends[pair[1]])
+        text = context[spans[first][0] : spans[last][1]].strip()
+        has_none = starts[0] + ends[0] >= starts[first] + ends[last]
+        assert line["prediction"] == ("" if has_none else text)
+        right += line["prediction"] in (line["expected"] or [""])
+    assert right > 25
