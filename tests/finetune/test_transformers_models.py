@@ -177,6 +177,6 @@ def test_the_command_fine_tunes_a_folder_and_predicts(
 def test_attached_positions_are_refused_before_anything_runs(kept, monkeypatch):
     model = kept.pretrained.model.model_copy(update={"positions": "tupe-r"})
     other = kept.pretrained._replace(model=model)
-    monkeypatch.setattr("finetune.sweep.references.load_pretrained", lambda *_, **__: other)
+    monkeypatch.setattr("pretrain.convert.pretrained.load_pretrained", lambda *_, **__: other)
     with pytest.raises(ConfigError, match="positions='tupe-r' attached cannot be fine-tuned here"):
         read_model_refs(["a"], ["newest"], from_scratch=False)

@@ -195,7 +195,8 @@ def test_a_model_that_cannot_be_written_costs_no_scores(tmp_path, monkeypatch):
 
 def test_rows_that_are_cut_are_remarked(tmp_path):
     rows = [[2, *range(4, 4 + count), 3] for count in (10, 28, 27, 28)]
-    cut = EncodedSplit(TokenRows(rows, pad=0, longest=30), [0, 1, 0, 1], list("abcd"))
+    examples = [Example((), number % 2, "abcd"[number]) for number in range(4)]
+    cut = EncodedSplit(TokenRows(rows, pad=0, longest=30), examples)
     heard, data = [], replace(tiny_task(), train=cut)
     run_in(tmp_path, lambda trial: (tiny_pretrained(), data), heard=heard)
     (remark,) = [message for message in heard if isinstance(message, str)]
@@ -212,7 +213,7 @@ def test_predictions_have_the_identity_of_their_row_and_the_label_of_a_class(tmp
     place, result = run_in(tmp_path, load, predicts_test=True)
     for name, split in (("test", data.test["test"]), ("dev", data.development["dev"])):
         rows = json.loads(predictions_file(place, name).read_text())
-        assert [row["identity"] for row in rows] == split.identities
+        assert [row["identity"] for row in rows] == [one.identity for one in split.examples]
         for row, expected in zip(rows, split.labels or [None] * len(rows), strict=True):
             words = {} if regression else {"label": ("no", "yes")[row["prediction"]]}
             if expected is not None:
