@@ -1,6 +1,5 @@
 """Shared by all cases: tiny shards, the undisturbed runs, and the samples they consume."""
 
-import functools
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.faults.run import Run
 from tests.faults.sample_log import digests
 
 STEPS, SAVE_EVERY = 16, 4
-NEWEST, BEFORE = 3 * SAVE_EVERY, 2 * SAVE_EVERY  # checkpoints of the run that is stopped
+NEWEST, BEFORE = 3 * SAVE_EVERY, 2 * SAVE_EVERY  # checkpoints that are kept then
 GLOBAL_SEQUENCES, ACCUMULATION = 12, 2
 # At a rate that none of the other settings hides: every step moves the weights.
 RUN = (
@@ -53,7 +52,7 @@ class Variant:
 
 
 class Material:
-    """The folder that the whole suite works in: shards, undisturbed runs, and one that is stopped.
+    """The folder that the whole suite works in: shards, and undisturbed runs.
 
     `expected_samples` are those that each step must read: more than one epoch of the shards.
     """
@@ -81,14 +80,6 @@ class Material:
         if not run.is_finished:
             run.finish()
         return run.folder
-
-    @functools.cached_property
-    def stopped(self) -> Run:
-        """A run that was killed a little after its checkpoint NEWEST."""
-        run = Run(self, self.folder / "stopped", Variant())
-        run.start("killed", NEWEST + 1).wait_until(lambda: False)
-        assert run.checkpoints() == [BEFORE, NEWEST]
-        return run
 
     def words(self, variant: Variant) -> list[str]:
         """Return the command line of a run, but for its folder."""

@@ -13,6 +13,7 @@ import pytest
 
 from tests.faults.disturbed import CANNOT_MOUNT, ROOM_BYTES
 from tests.faults.material import BEFORE, NEWEST, SAVE_EVERY, STEPS, Variant
+from tests.pretrain.checkpoint.test_format import flip
 from tests.pretrain.conftest import lines
 from tests.selection import mostly_slow
 
@@ -59,25 +60,15 @@ def test_kills_at_the_calls_that_change_the_run_folder(new_run, tmp_path, varian
             run.judge()
 
 
-@pytest.fixture
-def stopped(material, tmp_path):
-    """A copy of a run that was killed a little after its checkpoint NEWEST."""
-    return material.stopped.copy(tmp_path / "stopped")
-
-
-def folder_of(run, step):
-    return run.folder / "checkpoints" / f"step_{step:08d}"
-
-
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(stopped):
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(new_run):
     """Which damages are noticed, the tests of the format show."""
-    part = folder_of(stopped, NEWEST) / "part_00000.safetensors"
-    content = bytearray(part.read_bytes())
-    content[len(content) // 2] ^= 1
-    part.write_bytes(content)
-    stopped.finish()
-    assert stopped.first_step() == BEFORE
-    stopped.judge()
+    run = new_run()
+    run.start("killed", NEWEST + 1).wait()
+    assert run.checkpoints() == [BEFORE, NEWEST]
+    flip(run.folder / f"checkpoints/step_{NEWEST:08d}/part_00000.safetensors")
+    run.finish()
+    assert run.first_step() == BEFORE
+    run.judge()
 
 
 @pytest.mark.slow("mounts a disk")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
 import tupelo
 from data_prep.shards.format import open_shards
@@ -12,6 +13,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.frequencies import word_frequencies
 from tests.plain_loop import plain_loop
 from tests.tupelo.conftest import DROPS
+from tupelo.evaluation_mode import evaluation_mode
 
 
 @pytest.mark.parametrize(
@@ -93,3 +95,12 @@ def test_a_schedule_that_follows_the_clock_is_refused():
     settings = tupelo.settings("tiny_cpu", {"hours": 2})
     with pytest.raises(ValueError, match="hours=2: the schedule follows the clock of"):
         tupelo.step_plans(settings)
+
+
+def test_modules_keep_their_own_modes_in_a_computation_without_dropout():
+    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout()))
+    model[1].eval()  # such as an encoder that its caller keeps as it is
+    with evaluation_mode(model):
+        assert not any(module.training for module in model.modules())
+        assert not torch.is_grad_enabled()
+    assert [module.training for module in model.modules()] == [True, True, False, False]

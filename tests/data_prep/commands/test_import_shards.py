@@ -223,48 +223,35 @@ def test_shards_of_another_tokenizer_are_refused(tmp_path, tokenizer, more, opti
     assert not (tmp_path / "new").exists()
 
 
-def cut_short(file):
-    file.write_bytes(file.read_bytes()[:-200])
-
-
-def edited(change):
-    def damage(file):
-        with h5py.File(file, "r+") as content:
-            change(content)
-
-    return damage
-
-
-def shortened(content, name, cut):
-    rows = content[name][cut]
-    del content[name]
-    content[name] = rows
+def with_entry(rows, place, value):
+    rows[place] = value
+    return rows
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("name", "change"),
     [
-        cut_short,
-        edited(lambda content: content.pop("masked_lm_ids")),
-        edited(lambda content: content["masked_lm_positions"].__setitem__((3, 0), S)),
-        edited(lambda content: content["input_mask"].__setitem__((3, 1), 0)),
-        *(
-            edited(lambda content, name=name, cut=cut: shortened(content, name, cut))
-            for name, cut in (
-                ("masked_lm_ids", np.s_[:, :-1]),
-                ("masked_lm_ids", np.s_[:-1]),
-                ("masked_lm_positions", np.s_[:-1]),
-                ("input_mask", np.s_[:-1]),
-            )
-        ),
+        (None, None),  # the file is cut short
+        ("masked_lm_positions", lambda rows: with_entry(rows, (3, 0), S)),
+        ("input_mask", lambda rows: with_entry(rows, (3, 1), 0)),
+        ("masked_lm_ids", lambda rows: rows[:, :-1]),
+        *((name, lambda rows: rows[:-1]) for name in FIELDS[:-1] if name != "segment_ids"),
+        ("masked_lm_ids", None),  # the field is missing
     ],
 )
-def test_a_damaged_file_is_refused_by_name_or_skipped_and_counted(tmp_path, tokenizer, damage):
+def test_a_damaged_file_is_refused_by_name_or_skipped_and_counted(
+    tmp_path, tokenizer, name, change
+):
     (tmp_path / "theirs").mkdir()
-    for name in ("a", "b"):
-        arrays = masked(TEXTS).arrays(WITHOUT_PAIRS)
-        write_flat(tmp_path / "theirs" / f"{name}.hdf5", arrays)
-    damage(tmp_path / "theirs" / "a.hdf5")
+    arrays = masked(TEXTS).arrays(WITHOUT_PAIRS)
+    damaged = arrays | ({name: change(arrays[name].copy())} if change else {})
+    if name and not change:
+        del damaged[name]
+    for file, content in (("a", damaged), ("b", arrays)):
+        write_flat(tmp_path / "theirs" / f"{file}.hdf5", content)
+    if name is None:
+        file = tmp_path / "theirs" / "a.hdf5"
+        file.write_bytes(file.read_bytes()[:-200])
     with pytest.raises(ShardError, match=r"theirs/a\.hdf5: cannot be read .*--data.damaged_files"):
         imported(tmp_path / "theirs", tmp_path / "new", tokenizer)
     manifest = imported(tmp_path / "theirs", tmp_path / "new", tokenizer, damaged_files="skip")

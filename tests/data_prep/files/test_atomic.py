@@ -9,7 +9,6 @@ import pytest
 
 from data_prep.files.atomic import remove_strays, save_text
 from data_prep.shards.folders import complete_or_absent
-from pretrain.checkpoint.format import CONTENT, Content, complete
 
 
 @pytest.fixture
@@ -45,18 +44,6 @@ def test_the_content_of_a_folder_reaches_the_disk_before_its_name(events, tmp_pa
         ("wait", str(partial / "part")),
         ("wait", str(partial)),
         ("rename", str(tmp_path / "shards")),
-        ("wait", str(tmp_path)),
-    ]
-
-
-def test_a_checkpoint_reaches_the_disk_before_it_exists(events, tmp_path):
-    partial = tmp_path / "step_00000001.partial"
-    partial.mkdir()
-    complete(partial, Content.model_construct(parts={}))
-    assert events == [
-        ("wait", str(partial / CONTENT)),
-        ("wait", str(partial)),
-        ("rename", str(tmp_path / "step_00000001")),
         ("wait", str(tmp_path)),
     ]
 

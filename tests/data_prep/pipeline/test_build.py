@@ -13,6 +13,7 @@ from data_prep.shards.format import open_shards
 from data_prep.shards.packing import documents_of
 from data_prep.sources import text
 from data_prep.text.moses import moses_words
+from tests.data_prep.pipeline.test_refusals import settings_for
 from tests.data_prep.small_shards import contents
 
 
@@ -38,15 +39,7 @@ def documents_in(file):
 
 def small(file, text, **changes):
     file.write_text(text, encoding="utf-8")
-    return BuildSettings(
-        **{
-            "corpus": (str(file),),
-            "sequence_length": 8,
-            "vocabulary_size": 200,
-            "valid_fraction": 0.1,
-            **changes,
-        }
-    )
+    return settings_for(file, **changes)
 
 
 def numbered(count, name="text"):

@@ -1,13 +1,11 @@
 import bz2
 import gzip
 import json
-import lzma
 import os
 from pathlib import Path
 
 import pyarrow
 import pytest
-import zstandard
 from huggingface_hub import constants
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,14 +16,9 @@ from data_prep.sources import python_docs, tables
 from data_prep.sources.source import CorpusError, Document, Skipped
 from data_prep.sources.spec import open_source
 from tests.data_prep.sources.source_case import read
+from tests.data_prep.sources.test_damaged import COMPRESS as BY_SUFFIX
 
-COMPRESS = {
-    "": lambda content: content,
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstandard.ZstdCompressor().compress,
-}
+COMPRESS = {"": bytes, **BY_SUFFIX}
 
 
 def extracted(*articles):
@@ -238,11 +231,9 @@ def test_random_bytes_give_documents_or_one_clear_error(
 
 def sources_of_every_kind(folder):
     (folder / "text").mkdir()
-    for name in ("a.txt", "b.txt.gz"):
+    for name, compress in (("a.txt", bytes), ("b.txt.gz", gzip.compress)):
         content = f"{name} one\n\ntwo\n\xff\n\nthree\n".encode("latin-1")
-        (folder / "text" / name).write_bytes(
-            COMPRESS[Path(name).suffix.replace(".txt", "")](content)
-        )
+        (folder / "text" / name).write_bytes(compress(content))
     (folder / "a.jsonl").write_text('{"text": "a"}\nbroken\n{"text": "b"}\n{"text": "c"}\n')
     parquet.write_table(pyarrow.table({"text": ["a", None, "c", "d"]}), folder / "a.parquet")
     (folder / "a.csv").write_text("text\na\nb\n\nc\n")

@@ -9,10 +9,8 @@ from tests.pretrain.analysis.small_models import batches, small_model, states_an
 
 @pytest.mark.parametrize(("positions", "norm"), [("bert-a", "post"), ("tupe-r", "pre")])
 def test_gradients_are_those_of_one_plain_pass_over_all_rows(norm, positions):
-    model, made = (
-        small_model("--model.norm", norm, "--model.positions", positions),
-        batches(3, 2, filled=1),
-    )
+    model = small_model("--model.norm", norm, "--model.positions", positions)
+    made = batches(3, 2, filled=1)
     found = measure_gradients(model, made)
     model.zero_grad()
     states, loss = states_and_loss(model, made)

@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from deepspeed.runtime.config import DeepSpeedConfig
 
 from pretrain.config.batch import micro_sequences
 from pretrain.config.ds_config import (
@@ -186,3 +187,35 @@ def test_what_transformers_would_fill_in_is_as_if_it_were_not_there(tmp_path):
     assert config["zero_optimization"] == {"stage": 1, "allgather_bucket_size": 9}
     fitted = with_fitted_buckets(config, settings())["zero_optimization"]["reduce_bucket_size"]
     assert 0 < fitted < 500_000_000
+
+
+# Rows of a step and largest gradient norm, as the papers give them; a quarter of the parameters.
+RECIPES = {"tupe_base": (256, 1.0, 112_423_040 // 4), "pld_base": (4096, 1.0, 109_518_912 // 4)}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("name", ALL)
+def test_deepspeed_reads_what_the_name_says(name, recipe):
+    settings = load_settings(recipe, [])
+    filled = fill_ds_config(read_ds_config(name, "cuda"), settings, world_size=1)
+    found = DeepSpeedConfig(with_fitted_buckets(filled, settings))
+    stage, _, precision = name.removeprefix("zero").partition("_")
+    assert found.zero_optimization_stage == int(stage)
+    assert found.float16_config.enabled == (precision == "fp16")
+    assert found.bfloat16_config.enabled == (precision == "bf16")
+    assert found.torch_autocast_enabled == (precision == "bf16_autocast")
+    rows, largest_norm, bucket = RECIPES[recipe]
+    assert int(stage) == 0 or found.zero_config.reduce_bucket_size == bucket
+    assert not found.timers_config.enabled
+    assert found.train_batch_size == rows and found.gradient_clipping == largest_norm
+    micro = found.train_micro_batch_size_per_gpu
+    assert micro * found.gradient_accumulation_steps == rows
+    assert found.steps_per_print >= 10**9
+    if precision == "fp16":
+        # Dynamic: from 2^16, halved at the second overflow in a row, doubled after 1000 steps.
+        fp16 = found.float16_config
+        assert fp16.loss_scale == 0
+        assert fp16.initial_scale_power == 16
+        assert fp16.loss_scale_window == 1000
+        assert fp16.hysteresis == 2
+        assert fp16.min_loss_scale == 1

@@ -42,15 +42,6 @@ with Interruption(prints=True) as interruption:
 """
 
 
-def wait_until(condition, process, seconds=120):
-    """Return when a condition holds; fail if the process ends before, or so much time passes."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.01)
-
-
 class Waiting:
     """A process that runs WAITING in one of its stages."""
 
@@ -159,7 +150,11 @@ def test_output_without_a_reader_is_discarded_and_other_output_is_kept():
 
 
 def wait_for_step(process, folder, step):
-    wait_until(lambda: has_step(folder, step), process, seconds=300)
+    deadline = time.monotonic() + 300
+    while not has_step(folder, step):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, f"no step {step} within 300 s"
+        time.sleep(0.01)
 
 
 def has_step(folder, step):

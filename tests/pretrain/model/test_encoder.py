@@ -42,21 +42,14 @@ def test_a_block_is_pytorchs_encoder_layer_on_the_same_weights(norm):
     )
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.3)
+    names = {
+        **{"self_attn.in_proj_": "attention.query_key_value", "norm1.": "attention_norm"},
+        **{"self_attn.out_proj.": "attention.output", "norm2.": "feedforward_norm"},
+        **{"linear1.": "feedforward.inner", "linear2.": "feedforward.output"},
+    }
+    kinds = ("weight", "bias")
     theirs.load_state_dict(
-        {
-            "self_attn.in_proj_weight": block.attention.query_key_value.weight,
-            "self_attn.in_proj_bias": block.attention.query_key_value.bias,
-            "self_attn.out_proj.weight": block.attention.output.weight,
-            "self_attn.out_proj.bias": block.attention.output.bias,
-            "linear1.weight": block.feedforward.inner.weight,
-            "linear1.bias": block.feedforward.inner.bias,
-            "linear2.weight": block.feedforward.output.weight,
-            "linear2.bias": block.feedforward.output.bias,
-            "norm1.weight": block.attention_norm.weight,
-            "norm1.bias": block.attention_norm.bias,
-            "norm2.weight": block.feedforward_norm.weight,
-            "norm2.bias": block.feedforward_norm.bias,
-        }
+        {to + one: block.get_parameter(f"{of}.{one}") for to, of in names.items() for one in kinds}
     )
     x = torch.randn(3, 9, settings.width)
     # fp32 sums over 128 products
@@ -151,23 +144,12 @@ def test_both_branches_of_a_kept_block_are_scaled():
 
 def test_tupe_adds_1_18_million_parameters_to_bert_base():
     """TUPE Sec. 3.3: 2 x 768 x 768, plus one LayerNorm and the vectors of theta_1 and theta_2."""
-    counts = {
-        name: parameters_by_group(
-            load_settings("tiny_cpu", _base_words("--model.positions", name)).model
-        )
-        for name in ("bert-a", "tupe-a", "tupe-r")
-    }
-    added = counts["tupe-a"]["total"] - counts["bert-a"]["total"]
-    assert added == 2 * 768 * 768 + 2 * 768 + 2 * 768
-    assert counts["tupe-r"]["total"] - counts["tupe-a"]["total"] == 32 * 12
-    assert 109e6 < counts["bert-a"]["total"] < 111e6  # "110M"
-
-
-def _base_words(*words):
-    shape = {"num_layers": 12, "width": 768, "num_heads": 12, "max_sequence_length": 512}
-    numbers = {**shape, "vocabulary_size": 30_528}
-    named = [word for name, value in numbers.items() for word in (f"--model.{name}", str(value))]
-    return [*named, "--model.norm", "post", *words]
+    bert, tupe_a, tupe_r = (
+        parameters_by_group(load_settings(recipe).model)["total"]
+        for recipe in ("bert_base", "tupe_a_base", "tupe_base")
+    )
+    assert tupe_a - bert == 2 * 768 * 768 + 2 * 768 + 2 * 768
+    assert tupe_r - tupe_a == 32 * 12
 
 
 def test_a_scalar_parameter_is_refused_by_name(monkeypatch):

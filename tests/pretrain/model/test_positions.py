@@ -239,11 +239,6 @@ def test_rope_refuses_heads_of_odd_width():
         build_position_encoding(settings("rope", width=15))
 
 
-@pytest.mark.parametrize("encoding", POSITION_ENCODINGS.values())
-def test_every_encoding_says_what_it_is_and_where_it_comes_from(encoding):
-    assert encoding.description and encoding.source
-
-
 def test_an_unknown_encoding_is_refused_with_the_nearest_name():
     with pytest.raises(ConfigError, match="model.positions='tupe_r'.*did you mean tupe-r"):
         build_position_encoding(settings("tupe_r"))

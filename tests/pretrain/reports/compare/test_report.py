@@ -1,4 +1,4 @@
-"""What a terminal and the files of a report show."""
+"""What a terminal, the tables and the files of a report show, worked out by hand."""
 
 import csv
 import math
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pretrain.reports.compare.convergence import compare
-from pretrain.reports.compare.tables import report_of
-from tests.pretrain.commands.test_compare import runs, write_run
+from pretrain.reports.compare.tables import report_of, result_table, run_table, settings_table
+from tests.pretrain.commands.test_compare import row_of, runs, write_run
 
 POST = ("--model.norm", "post")
 BERT = ("--model.positions", "bert-a")
@@ -84,4 +84,75 @@ def test_the_numbers_of_a_report_are_those_of_the_comparison(tmp_path):
     lines = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
     assert [float(line["flops_to_target"]) for line in lines] == [
         comparison.reached(one, "flops") for one in comparison.arms
+    ]
+
+
+def test_steps_to_below_the_unigram_entropy_and_to_the_target(tmp_path):
+    known = {"frequency_entropy": 6.5}
+    folders = [
+        *arm(tmp_path, "stayed", losses=(6.6, 6.5, 6.4, 6.3), **known),
+        *arm(tmp_path, "left", *BERT, losses=(6.6, 5.8, 5.2, 5.0), **known),
+        *arm(tmp_path, "sooner", *DROP, losses=(6.6, 5.6, 5.0, 4.5), **known),
+    ]
+    comparison = compare(runs(*folders), "4.9")
+    table = result_table(comparison)
+    assert table.columns == [
+        *("arm", "seeds", "loss at end", "difference", "steps below entropy"),
+        *("steps to target", "tokens to target", "FLOPs to target", "time to target"),
+    ]
+    found = {row["arm"]: (row["steps below entropy"], row["steps to target"]) for row in table.rows}
+    # 6.2 is 2/5 of the way from 6.6 to 5.6, and 4.9 is 1/5 of that from 5.0 to 4.5.
+    assert found == {
+        "stayed": ("not reached", "not reached"),
+        "left": ("15", "not reached"),
+        "sooner": ("14", "32"),
+    }
+    assert "Below entropy: by 0.3 nats." in table.remark
+    unknown = [*arm(tmp_path / "x", "a"), *arm(tmp_path / "x", "b", *POST)]
+    assert "steps below entropy" not in result_table(compare(runs(*unknown))).columns
+
+
+def test_what_was_passed_before_the_first_evaluation_is_a_bound(tmp_path):
+    known = {"frequency_entropy": 6.5}
+    base = arm(tmp_path, "base", losses=(6.0, 5.0, 4.5, 4.0), **known)
+    early = arm(tmp_path, "early", *POST, losses=(3.0, 2.9, 2.8, 2.7), **known)
+    first, second = result_table(compare(runs(*base, *early))).rows
+    assert (first["steps below entropy"], first["steps to target"]) == ("<= 10", "40")
+    assert (second["steps below entropy"], second["steps to target"]) == ("<= 10", "<= 10\n<= 25%")
+    # Of most seeds nothing is below the target, of one everything is: there is no bound.
+    few = arm(tmp_path, "few", *DROP, losses=(6.0, 5.9, 5.8, 5.7), ends=(5.7, 5.7), **known)
+    one = arm(tmp_path / "x", "few", *DROP, "--seed", "9", losses=(3.0, 2.9, 2.8, 2.7), **known)
+    row = row_of(result_table(compare(runs(*base, *few, *one))), "few")
+    assert row["steps to target"] == "not reached"
+    backwards = compare(runs(*early, *base), "4.0")
+    assert row_of(result_table(backwards), "base")["steps to target"] == "40"
+    assert [row["steps to target"] for row in run_table(backwards).rows] == ["<= 10", "40"]
+
+
+def test_losses_that_are_not_finite_are_words(tmp_path):
+    base = arm(tmp_path, "base", ends=(4.0, 4.1))
+    lost = arm(tmp_path, "lost", *POST, ends=(math.nan, math.inf))
+    half = arm(tmp_path, "half", *DROP, ends=(4.0, 4.05, math.nan))
+    comparison = compare(runs(*base, *lost, *half), "5.5")
+    text = report_of(comparison).as_text(80)
+    assert "nan" not in text.replace("significant", "") and "inf" not in text
+    losses = [row["loss at end"] for row in result_table(comparison).rows]
+    assert losses == ["4.050\n4.000 to 4.100", "diverged", "4.050\n4.000 or more"]
+
+
+def test_the_end_of_an_unfinished_run_is_no_result(tmp_path):
+    base = arm(tmp_path, "base")
+    short = arm(tmp_path, "short", *POST, losses=(6.0, 4.5), finished=False)
+    comparison = compare(runs(*base, *short), "5.0")
+    assert row_of(result_table(comparison), "short")["difference"] == "-"
+    assert f"not finished: {short[0]}" in comparison.notes
+    assert [row["parameters"] for row in run_table(comparison).rows] == ["63.71 k", "-"]
+
+
+def test_settings_and_launches_that_differ_have_a_column_for_each_arm(tmp_path):
+    base, other = arm(tmp_path, "a"), arm(tmp_path, "b", *POST, commit="def", variables={"X": "1"})
+    assert settings_table(compare(runs(*base, *other)).arms).rows == [
+        {"": "model.norm", "a": "pre", "b": "post"},
+        {"": "code", "a": "abc", "b": "def"},
+        {"": "variables.X", "a": "unset", "b": "1"},
     ]

@@ -103,7 +103,7 @@ sys.exit(max(rank.wait() for rank in ranks))
 
 
 class Stubs:
-    """An empty folder, and the programs that tupelo starts."""
+    """A folder with a text alone, and the programs that tupelo starts."""
 
     def __init__(self, folder):
         self.folder, self.bin, self.log = folder / "here", folder / "bin", folder / "calls"
@@ -114,6 +114,7 @@ class Stubs:
         }
         self.bin.mkdir()
         self.folder.mkdir()
+        (self.folder / "text.txt").write_text("One.\n")
         self.program("python", STUB)
         self.program("deepspeed", STUB)
         self.gpus(0)

@@ -165,7 +165,6 @@ def test_a_rank_starts_no_launcher_of_its_own(monkeypatch):
 
 def test_missing_shards_are_built_before_the_launch_with_the_settings_alone(stubs):
     stubs.gpus(2)
-    (stubs.folder / "text.txt").write_text("One.\n")
     words = ("--run-folder", "f", "--corpus", "text.txt", "--optimizer.betas=0.9,0.98")
     status, _, errors = stubs.run("train", "tiny_cpu", *words, "--model.norm", "post")
     assert status == 0, errors
@@ -178,7 +177,7 @@ def test_missing_shards_are_built_before_the_launch_with_the_settings_alone(stub
 def test_a_failed_build_ends_the_start(stubs):
     stubs.gpus(2)
     failing = {"STUB_FAILS": "* prepare *"}
-    status, _, errors = stubs.run("train", "tiny_cpu", "--corpus", "a", **failing)
+    status, _, errors = stubs.run("train", "tiny_cpu", "--corpus", "text.txt", **failing)
     assert (status, errors) == (3, "") and len(stubs.calls()) == 1
 
 

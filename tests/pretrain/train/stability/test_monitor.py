@@ -1,5 +1,6 @@
-"""The responses to an anomaly, on an engine that only counts."""
+"""The numbers of steps, and the responses to an anomaly, on an engine that only counts."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine.engine import StepResult
 from pretrain.train.stability import monitor as module
+from pretrain.train.stability.history import StepHistory
 from pretrain.train.stability.monitor import StabilityMonitor
 from tests.pretrain.run_files import full_disk
 
@@ -53,3 +55,13 @@ def test_skipping_is_refused_where_the_optimizer_would_apply_the_update(build):
     build("--trouble.on_not_finite", "skip")
     with pytest.raises(ConfigError, match="on_not_finite=skip: this optimizer applies an update"):
         build("--trouble.on_not_finite", "skip", refuses=False)
+
+
+def test_numbers_are_read_once_and_in_order():
+    history = StepHistory(SimpleNamespace(ranks=Ranks(0, 1, "cpu"), scales_loss=False))
+    infinite = torch.tensor(math.inf, dtype=torch.float64)
+    for step, losses, norm in ((1, [5.0, 4.0], infinite), (2, [3.0, math.inf], None)):
+        history.add(step, StepResult(torch.tensor(losses), norm, skipped=False, loss_scale=8.0))
+    found = [list(history.next_read().values()) for _ in range(3)]
+    assert found == [[1, 4.5, 0, 1, 0, 8], [2, 0, 1, 0, 0, 8], [0] * 6]
+    assert not history.has_unread

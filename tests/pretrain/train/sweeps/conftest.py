@@ -16,7 +16,7 @@ SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
 
 @pytest.fixture
 def here(stubs, monkeypatch):
-    """An empty folder, with stubs in place of trainer and comparison."""
+    """The folder of the stubs, which take the place of the comparison too."""
     monkeypatch.chdir(stubs.folder)
     monkeypatch.setattr(sys, "executable", str(stubs.bin / "python"))
     monkeypatch.setenv("PATH", str(stubs.bin), prepend=":")

@@ -44,7 +44,6 @@ def test_every_arm_is_trained_with_every_seed_and_first_all_with_the_first(here,
 
 
 def test_data_are_prepared_once_before_the_first_run(here):
-    (here.folder / "text.txt").write_text("One.\n")
     main(["sweep", "bert_a", "tupe_r", "--seeds", "2", "--corpus", "text.txt"])
     first, *others = [call.split()[3:] for call in here.calls()]
     assert first[:2] == ["prepare", "bert_a"]

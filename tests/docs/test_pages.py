@@ -1,4 +1,4 @@
-"""docs/PAPERS.md names what exists, and leaves out no recipe and no analysis."""
+"""Links lead somewhere; docs/PAPERS.md names what exists, and leaves nothing out."""
 
 import re
 from pathlib import Path
@@ -31,3 +31,14 @@ def test_every_analysis_of_the_papers_is_a_row():
 def test_the_tests_that_are_named_exist():
     paths = re.findall(r"`(tests/[\w/.]+)`", TEXT)
     assert paths and all((ROOT / path).exists() for path in paths)
+
+
+def test_every_link_leads_to_a_file_and_a_heading():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("paper/*.md")]:
+        for link in re.findall(r"\]\((?!http)([^)\s]+)\)", page.read_text()):
+            file, _, anchor = link.partition("#")
+            target = (page.parent / file).resolve() if file else page
+            assert target.exists(), (page.name, link)
+            titles = re.findall(r"^#+ (.*)", target.read_text(), re.M) if anchor else []
+            names = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+            assert not anchor or anchor in names, (page.name, link)
