@@ -32,13 +32,11 @@ def remove_model(trial: Path) -> None:
 
 
 def kept_folder(place: Path) -> Path:
-    """Return the folder of the fine-tuned model at a place, or of the only one below it.
+    """Return the folder of the only fine-tuned model at or below a place.
 
     Raises:
         ConfigError: there is none, or there are several.
     """
-    if is_model(place):
-        return place
     names = (CONFIG_FILE, FORMER_RECORD_FILE)
     below = sorted({file.parent for name in names for file in place.rglob(name)})
     found = [one for one in below if one.suffix not in (PARTIAL, REMOVED) and is_model(one)]

@@ -71,6 +71,8 @@ def read_model_refs(
         ConfigError: there is no such model or checkpoint, or two have the same name.
         ShardError: the tokenizer of a run is damaged.
     """
+    from pretrain.checkpoint.folders import checkpoints_of  # torch takes seconds
+
     found = {
         place: [
             ModelRef(
@@ -80,7 +82,10 @@ def read_model_refs(
                 pretrained=pretrained,
                 digest=_digest(loaded, pretrained=pretrained),
             )
-            for checkpoint in _selected(place, checkpoints)
+            for word in checkpoints
+            for every in [[folder.name for folder in checkpoints_of(Path(place))] or [NEWEST]]
+            for name in (every if word == ALL else [word])
+            for checkpoint in [None if name == NEWEST else name]
             for loaded in [load_model(place, checkpoint)]
             for pretrained in ((True, False) if from_scratch else (True,))
         ]
@@ -107,26 +112,12 @@ def read_model_refs(
     return list(models.values())
 
 
-def _selected(place: str, checkpoints: Sequence[str]) -> list[str | None]:
-    """Return the `checkpoint` arguments of `load_pretrained`."""
-    from pretrain.checkpoint.folders import checkpoints_of
-
-    selected: list[str | None] = []
-    for word in checkpoints:
-        if word == ALL:
-            selected += [folder.name for folder in checkpoints_of(Path(place))] or [None]
-        else:
-            selected.append(None if word == NEWEST else word)
-    return selected
-
-
 def load_model(place: str, checkpoint: str | None = None) -> "Pretrained":
     """Load a pre-trained model, or the encoder of a fine-tuned one.
 
     Raises:
         ConfigError: there is none, or transformers has no head for it.
     """
-    # Imported late: torch takes seconds.
     from finetune.models.kept_model import as_pretrained
     from finetune.training.model import task_model
     from finetune.training.targets import Classes

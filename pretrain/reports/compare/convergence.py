@@ -144,19 +144,16 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
     _refuse_incomparable(runs)
     arms = _arms(runs)
     entropy = entropy_of(arms)
-    loss = automatic_target(arms, entropy) if target == "auto" else _loss_in(target)
+    loss = automatic_target(arms, entropy) if target == "auto" else math.nan
+    with suppress(ValueError):  # auto is no number
+        loss = float(target)
+    if not math.isfinite(loss):
+        raise ConfigError(
+            f"--target {target!r} is neither a finite number nor auto; give a loss in nats"
+        )
     reasons = reasons_against_seconds(arms)
     notes = notes_on(arms, loss, reasons, entropy=entropy)
     return Comparison(arms, loss, reasons, notes, entropy)
-
-
-def _loss_in(target: str) -> float:
-    with suppress(ValueError):
-        if math.isfinite(loss := float(target)):
-            return loss
-    raise ConfigError(
-        f"--target {target!r} is neither a finite number nor auto; give a loss in nats"
-    )
 
 
 def _refuse_incomparable(runs: Sequence[Run]) -> None:

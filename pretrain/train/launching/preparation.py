@@ -63,20 +63,17 @@ def describe_data(settings: RunSettings) -> str:
             f"note: the tokenizer in {folder} has {entries} entries, but model.vocabulary_size="
             f"{rows}: most of the embeddings are never used; give --model.vocabulary_size {entries}"
         )
-    now = manifest.source if settings.data.shards is not None else _text_now(settings)
-    if now not in (None, manifest.source):
+    now = manifest.source
+    try:
+        if settings.data.shards is None:
+            # Files that a build may have skipped are no reason to refuse them.
+            sources = [open_source(name, damaged_files="skip") for name in settings.data.corpus]
+            now = "; ".join(source.description for source in sources)
+    except CorpusError:
+        now = "nowhere: it is gone"
+    if now != manifest.source:
         notes.append(
             f"note: the text has changed since {folder} was built (then {manifest.source}; now "
             f"{now}); remove that folder to build it again"
         )
     return "\n".join([*notes, text])
-
-
-def _text_now(settings: RunSettings) -> str:
-    """Describe the text as it is now."""
-    try:
-        # Files that a build may have skipped are no reason to refuse them.
-        sources = [open_source(name, damaged_files="skip") for name in settings.data.corpus]
-        return "; ".join(source.description for source in sources)
-    except CorpusError:
-        return "nowhere: it is gone"
