@@ -13,19 +13,11 @@ import re
 from pathlib import Path, PurePath
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, model_validator
 
 from data_prep.files.atomic import save_text
-from data_prep.files.quoting import plain
-from pretrain.config.errors import ConfigError
+from pretrain.config.json_objects import read_json_object
+from pretrain.config.settings import explained
 from pretrain.train.sweeps.pool import unit_folder
 
 RESULT_FILE = "result.json"
@@ -140,15 +132,9 @@ def read_json(file: Path, kind: TypeAdapter[Content], fix: str) -> Content:
     Raises:
         ConfigError: it is damaged; names the first error and the fix.
     """
-    try:
+    read_json_object(file, fix=fix)  # refuses what cannot be read, or is no object
+    with explained(f"{file} is damaged: ", end=f"; {fix}"):
         return kind.validate_json(file.read_bytes(), strict=True)
-    except OSError as error:
-        reason = f"its text: {error}"
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = plain(".".join(str(part) for part in first["loc"])) or "its text"
-        reason = f"{place}: {first['msg']}"
-    raise ConfigError(f"{file} is damaged: {reason}; {fix}")
 
 
 def predictions_file(folder: Path, split: str) -> Path:

@@ -68,17 +68,15 @@ class TrialSweep:
         Raises:
             ConfigError: a result is damaged.
         """
-        over = {one.result.folder for one in ended_trials(self.folder) if self._is_over(one)}
+        over = set()
+        for folder, _, result in ended_trials(self.folder):
+            has_all = result.status == "diverged"
+            if result.status == "finished" and result.task in self.data:
+                splits = self.data[result.task].test if self.predicts_test else ()
+                has_all = all(predictions_file(folder, split).exists() for split in splits)
+                has_all &= self.keep != "all" or has_model(folder)
+            over |= {result.folder} if has_all else set()
         return [trial for trial in self.trials if trial.folder not in over]
-
-    def _is_over(self, trial: EndedTrial) -> bool:
-        """Return whether a trial has left all that is asked for."""
-        folder, result = trial.folder, trial.result
-        if result.status != "finished" or result.task not in self.data:
-            return result.status == "diverged"
-        splits = self.data[result.task].test if self.predicts_test else ()
-        has_predictions = all(predictions_file(folder, split).exists() for split in splits)
-        return has_predictions and (self.keep != "all" or has_model(folder))
 
     def rows_read(self, task: str) -> int:
         """Return the number of rows that a trial trains on and scores, in all epochs."""
