@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 from pydantic import TypeAdapter
 from scipy.special import expit, softmax
@@ -192,12 +193,11 @@ class Predictor:
                 yield from ({"prediction": float(f"{value:.{DIGITS}g}")} for value in outputs)
 
     def outputs(self, texts: Sequence[tuple[str, ...]]) -> Any:
-        """Return the logits N x C, in a regression N numbers in the units of the labels.
-
-        Of tags and answers these themselves.
-        """
+        """Return the logits N x C of classes; the numbers, tags or answers of other tasks."""
         record, examples = self.record, [Example(text, None, "") for text in texts]
         split = encode_split(examples, record.kind, self._text_encoder, record.sequence_length)
         self.num_cut += 0 if record.kind == "answers" else split.rows.num_full
         logits_NC = logits_of_rows(self._model, split.rows, uses_bf16=False)
-        return record.target.outputs(logits_NC, split)
+        if record.target.is_of_tokens or not record.labels:
+            return record.target.predictions(logits_NC, split)
+        return logits_NC.astype(numpy.float64)

@@ -10,25 +10,13 @@ from finetune.results.model_folder import FINE_TUNED
 from finetune.results.result import TrialResult
 from finetune.tasks.task import Kind
 from finetune.training.encoding import EncodedTask
-from finetune.training.targets import (
-    Classes,
-    LabelSets,
-    Spans,
-    Target,
-    Values,
-    target_of_labels,
-)
+from finetune.training.targets import Spans, Target, Values, target_of_labels
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.exports.hf_format import RECORD, ExportRecord, configuration
 from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.stock_models import BERT, StockModel, stock_model
 
 CLASSIFIER = {"classifier.dense": "bert.pooler.dense", "classifier.output": "classifier"}
-PROBLEMS = {  # as transformers names them
-    Classes: "single_label_classification",
-    LabelSets: "multi_label_classification",
-    Values: "regression",
-}
 
 
 class KeptRecord(ExportRecord):
@@ -101,7 +89,7 @@ class KeptRecord(ExportRecord):
         return {
             **content,
             "architectures": [self.architecture or f"TupeloFor{self.target.architecture}"],
-            "problem_type": PROBLEMS.get(type(self.target)),
+            "problem_type": self.target.problem or None,
             "id2label": {str(number): name for number, name in enumerate(names)},
             "label2id": {name: number for number, name in enumerate(names)},
             FINE_TUNED: self.model_dump(mode="json"),

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,11 +182,8 @@ class TrialRunner:
         fine_tuning = FineTuning(
             model, data, protocol, learning_rate=rate, seed=seed, device=device
         )
-        curves = TrialCurves(folder, send)
-        try:
-            outcome = fine_tuning.run(curves, predicts_test=predicts_test)
-        finally:
-            curves.close()
+        with SummaryWriter(str(folder)) as curves:
+            outcome = fine_tuning.run(curves, send, predicts_test=predicts_test)
         write_predictions(folder, data, outcome)
         remark = CONSTANT if outcome.is_constant else ""
         result = result_of(trial, protocol, "finished", reason=remark, scores=outcome.scores)
@@ -247,29 +244,3 @@ def write_predictions(folder: Path, data: EncodedTask, outcome: Outcome) -> None
                 line["expected"] = word(example.label)
             lines.append(line)
         save_text(predictions_file(folder, name), json.dumps(lines) + "\n")
-
-
-class TrialCurves:
-    """Observer that writes curves to TensorBoard and sends the progress to the main process."""
-
-    def __init__(self, folder: Path, send: Send) -> None:
-        self._writer, self._send = SummaryWriter(str(folder)), send
-
-    def read(self, rows: int) -> None:
-        """Send how many rows were trained on or scored."""
-        self._send(rows)
-
-    def losses(self, step: int, losses: Sequence[float], learning_rate: float) -> None:
-        """Write the mean of the losses."""
-        self._writer.add_scalar("train/loss", sum(losses) / len(losses), step)
-        self._writer.add_scalar("train/learning_rate", learning_rate, step)
-
-    def scored(self, epoch: int, scores: Scores) -> None:
-        """Write the scores."""
-        for split, metrics in scores.items():
-            for name, value in metrics.items():
-                self._writer.add_scalar(f"{split}/{name}", value, epoch)
-
-    def close(self) -> None:
-        """Flush and close the file."""
-        self._writer.close()

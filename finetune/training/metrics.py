@@ -14,9 +14,10 @@ from itertools import chain
 from typing import Any
 
 import numpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import NearConstantInputWarning, pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from finetune.results.result import Scores
 from finetune.tasks.task import Example, Task, TaskData
@@ -36,15 +37,12 @@ def _of_classes(function: Callable[..., float], **options: Any) -> Metric:
 
 def _correlation(coefficient: Callable[..., tuple[float, float]]) -> Metric:
     def metric(predictions: ArrayLike, labels: ArrayLike) -> float:
-        left, right = (
-            numpy.asarray(values, numpy.float64).reshape(-1) for values in (predictions, labels)
-        )
-        if numpy.ptp(left) == 0 or numpy.ptp(right) == 0:
+        if numpy.ptp(predictions) == 0 or numpy.ptp(labels) == 0:
             return 0.0
         with warnings.catch_warnings():
             # Values that differ in their last bits only: the coefficient is finite noise.
             warnings.simplefilter("ignore", NearConstantInputWarning)
-            return float(coefficient(left, right)[0])
+            return float(coefficient(predictions, labels)[0])
 
     return metric
 
@@ -108,33 +106,16 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def scores_of(task: Task, outputs: Any, labels: Sequence[Any]) -> dict[str, float]:
-    """Return every metric of a task.
-
-    Args:
-        task: names the metrics.
-        outputs: of the model, shape (examples, classes); the largest is the prediction, or of
-            several labels the positive ones. In a regression one value per example; of tags and
-            answers the predictions.
-        labels: indices into the task's labels, tuples of them, or values.
-    """
+def scores_of(task: Task, predictions: Sequence[Any], labels: Sequence[Any]) -> dict[str, float]:
+    """Return every metric of a task, from what was predicted for each example and its label."""
     if task.kind == "tags":
-        rows = [[[task.labels[tag] for tag in row] for row in rows] for rows in (outputs, labels)]
-        return _scores(task, *rows)
-    if task.kind == "answers":
-        return _scores(task, outputs, labels)
-    numbers = numpy.asarray(outputs)
-    if task.kind == "multi-label":
-        return _scores(task, numbers > 0, _indicators(task, labels))
-    return _scores(task, numbers if task.kind == "regression" else numbers.argmax(-1), labels)
-
-
-def _scores(task: Task, predictions: Any, labels: Any) -> dict[str, float]:
+        predictions, labels = (
+            [[task.labels[tag] for tag in row] for row in rows] for rows in (predictions, labels)
+        )
+    elif task.kind == "multi-label":
+        binarizer = MultiLabelBinarizer(classes=range(len(task.labels)))
+        predictions, labels = map(binarizer.fit_transform, (predictions, labels))
     return {name: METRICS[name](predictions, labels) for name in task.metrics}
-
-
-def _indicators(task: Task, labels: Sequence[Any]) -> NDArray[numpy.bool_]:
-    return numpy.array([[n in several for n in range(len(task.labels))] for several in labels])
 
 
 def majority_scores(data: TaskData) -> Scores:
@@ -143,22 +124,17 @@ def majority_scores(data: TaskData) -> Scores:
     Of equally frequent labels the first counts; of several labels, the most frequent set. Answers
     are empty.
     """
-    task, known = data.task, _labels(data.train)
+    kind, known = data.task.kind, _labels(data.train)
     guess: Any = ""
-    if task.kind == "regression":
+    if kind == "regression":
         guess = sum(known) / len(known)
-    elif task.kind != "answers":
-        counts = Counter(chain(*known) if task.kind == "tags" else known)
+    elif kind != "answers":
+        counts = Counter(chain(*known) if kind == "tags" else known)
         guess = min(counts, key=lambda label: (-counts[label], label))
     scores = {}
     for split, examples in data.development.items():
-        guesses, labels = [guess] * len(examples), _labels(examples)
-        if task.kind == "multi-label":
-            scores[split] = _scores(task, _indicators(task, guesses), _indicators(task, labels))
-        elif task.kind == "tags":
-            scores[split] = scores_of(task, [[guess] * len(one.texts) for one in examples], labels)
-        else:
-            scores[split] = _scores(task, guesses, labels)
+        guesses = [[guess] * len(one.texts) if kind == "tags" else guess for one in examples]
+        scores[split] = scores_of(data.task, guesses, _labels(examples))
     return scores
 
 

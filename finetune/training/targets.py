@@ -30,29 +30,16 @@ class OfSequences:
     """What the outputs at [CLS] mean."""
 
     architecture = "SequenceClassification"  # in the names of transformers' classes
+    problem = ""  # as they call it, if they do
     head = "classifier"  # the module
     is_of_tokens = False
-
-
-class OfTokens(OfSequences):
-    """What the outputs at some tokens of each row mean."""
-
-    architecture = "TokenClassification"
-    is_of_tokens = True
-
-    def outputs(self, logits_NC: NDArray[numpy.float32], split: Any = None) -> Any:
-        """Return the input of the metrics: the predictions."""
-        return self.predictions(logits_NC, split)
-
-    def predictions(self, logits_NC: NDArray[numpy.float32], split: Any = None) -> list[Label]:
-        """Return the prediction of each example."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Classes(OfSequences):
     """One of several labels, given by its index."""
 
+    problem = "single_label_classification"
     num_outputs: int
     weights: tuple[float, ...] = ()  # of the labels; none: 1
 
@@ -62,19 +49,15 @@ class Classes(OfSequences):
         weights_C = logits_BC.new_tensor(self.weights) if self.weights else None
         return F.cross_entropy(logits_BC, labels_B, weights_C)
 
-    def outputs(
-        self, logits_NC: NDArray[numpy.float32], split: Any = None
-    ) -> NDArray[numpy.float64]:
-        """Return the input of the metrics: the logits, N x C."""
-        return logits_NC.astype(numpy.float64)
-
     def predictions(self, logits_NC: NDArray[numpy.float32], split: Any = None) -> list[Label]:
         """Return the index of the most probable class of each row."""
-        return [int(index) for index in logits_NC.argmax(axis=1)]
+        return [*logits_NC.argmax(axis=1).tolist()]
 
 
 class LabelSets(Classes):
     """Any number of labels, given by their indices; weights are of the presence of each."""
+
+    problem = "multi_label_classification"
 
     def loss(self, logits_BC: Tensor, labels: Sequence[Any]) -> Tensor:
         """Return the mean binary cross-entropy in nats over rows and labels."""
@@ -90,9 +73,10 @@ class LabelSets(Classes):
 
 
 @dataclass(frozen=True)
-class Tags(OfTokens, Classes):
+class Tags(Classes):
     """One of several labels for each word; `outside` is that of words that are cut off."""
 
+    architecture, problem, is_of_tokens = "TokenClassification", "", True
     outside: int = 0
 
     def loss(self, logits_MC: Tensor, labels: Sequence[Any]) -> Tensor:
@@ -110,10 +94,10 @@ class Tags(OfTokens, Classes):
 
 
 @dataclass(frozen=True)
-class Spans(OfTokens):
+class Spans(OfSequences):
     """A part of a text, from one of the row's places to another, or [CLS]: no answer."""
 
-    architecture, head = "QuestionAnswering", "qa_outputs"
+    architecture, head, is_of_tokens = "QuestionAnswering", "qa_outputs", True
     may_be_none: bool = False
     num_outputs: int = 2  # that it begins, and that it ends there
 
@@ -150,6 +134,7 @@ class Spans(OfTokens):
 class Values(OfSequences):
     """A number, trained as (number - centre) / spread."""
 
+    problem = "regression"
     centre: float
     spread: float
     num_outputs: int = 1
@@ -160,16 +145,10 @@ class Values(OfSequences):
         scaled_B = ((labels_B - self.centre) / self.spread).to(logits_BC.device, torch.float32)
         return F.mse_loss(logits_BC.squeeze(1), scaled_B)
 
-    def outputs(
-        self, logits_NC: NDArray[numpy.float32], split: Any = None
-    ) -> NDArray[numpy.float64]:
-        """Return the input of the metrics: N numbers in the units of the labels."""
-        # In fp64: beside a centre such as a year or a time, fp32 rounds small spreads away.
-        return logits_NC[:, 0].astype(numpy.float64) * self.spread + self.centre
-
     def predictions(self, logits_NC: NDArray[numpy.float32], split: Any = None) -> list[Label]:
-        """Return the number of each row."""
-        return [float(value) for value in self.outputs(logits_NC)]
+        """Return the number of each row, in the units of the labels."""
+        # In fp64: beside a centre such as a year or a time, fp32 rounds small spreads away.
+        return [*(logits_NC[:, 0].astype(numpy.float64) * self.spread + self.centre).tolist()]
 
 
 Target = Classes | Values | Spans
@@ -206,11 +185,8 @@ def target_of_labels(
     return (LabelSets if kind == "multi-label" else Classes)(len(labels), weights)
 
 
-def is_constant(target: Target, logits_NC: NDArray[numpy.float32]) -> bool:
+def is_constant(target: Target, predictions: Sequence[Any]) -> bool:
     """Return whether a model predicts the same for every text: it has learned nothing."""
-    if target.is_of_tokens:
-        return False
-    if isinstance(target, Classes):
-        return len(set(target.predictions(logits_NC))) == 1
-    # A thousandth of the spread of the labels: above rounding errors.
-    return float(numpy.ptp(logits_NC[:, 0])) < 1e-3
+    if isinstance(target, Values):  # a thousandth of the spread of the labels: above rounding
+        return float(numpy.ptp(predictions)) < 1e-3 * target.spread
+    return not target.is_of_tokens and len(set(predictions)) == 1

@@ -5,8 +5,7 @@ scores, on a CPU with the same number of threads bit for bit.
 """
 
 import math
-import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ import numpy
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
 
 from finetune.protocol import Protocol
 from finetune.results.result import Scores
@@ -50,19 +50,6 @@ DROPOUTS = {
 
 class Diverged(ArithmeticError):
     """A loss or an output is not finite."""
-
-
-class Observer(typing.Protocol):
-    """Receives the progress of a trial."""
-
-    def read(self, rows: int) -> None:
-        """Count the rows of an optimizer step, or of a split that was scored."""
-
-    def losses(self, step: int, losses: Sequence[float], learning_rate: float) -> None:
-        """Receive the losses up to `step`, and its learning rate."""
-
-    def scored(self, epoch: int, scores: Scores) -> None:
-        """Receive the scores after this many epochs."""
 
 
 @dataclass(frozen=True)
@@ -125,27 +112,40 @@ class FineTuning:
         )
         self._uses_bf16 = uses_bf16(protocol.precision, device)
 
-    def run(self, observer: Observer, *, predicts_test: bool = False) -> Outcome:
+    def run(
+        self, curves: SummaryWriter, read: Callable[[int], None], *, predicts_test: bool = False
+    ) -> Outcome:
         """Train for all epochs and score after each of them; the last scores count.
+
+        Args:
+            curves: gets losses, learning rates and scores.
+            read: receives how many examples a step or the scores of a split have read.
+            predicts_test: whether test splits are predicted too.
 
         Raises:
             Diverged: a loss or an output is not finite.
         """
-        target, development = self.data.target, self.data.development
+        data, target = self.data, self.data.target
+
+        def predicted(split: EncodedSplit) -> list[Label]:
+            logits_NC = self.logits(split)
+            read(len(split.examples))
+            return target.predictions(logits_NC, split)
+
         for epoch in range(self.epochs):
-            self._train_epoch(epoch, observer)
-            logits = {name: self.logits(split, observer) for name, split in development.items()}
+            self._train_epoch(epoch, curves, read)
+            found = {name: predicted(split) for name, split in data.development.items()}
             scores = {
-                name: scores_of(self.data.task, target.outputs(logits[name], split), split.labels)
-                for name, split in development.items()
+                name: scores_of(data.task, found[name], split.labels)
+                for name, split in data.development.items()
             }
-            observer.scored(epoch + 1, scores)
-        constant = all(is_constant(target, found) for found in logits.values())
+            for split, metrics in scores.items():
+                for name, value in metrics.items():
+                    curves.add_scalar(f"{split}/{name}", value, epoch + 1)
+        constant = all(is_constant(target, each) for each in found.values())
         if predicts_test:
-            logits |= {name: self.logits(each, observer) for name, each in self.data.test.items()}
-        splits = development | self.data.test
-        predictions = {name: target.predictions(logits[name], splits[name]) for name in logits}
-        return Outcome(scores, constant, predictions)
+            found |= {name: predicted(split) for name, split in data.test.items()}
+        return Outcome(scores, constant, found)
 
     def train_step(
         self, batch: Batch, labels: Sequence[Label], *, epoch: int, place: int
@@ -171,23 +171,19 @@ class FineTuning:
         step = epoch * self.steps_per_epoch + place
         return learning_rate_at(step, self._rates, self.epochs * self.steps_per_epoch)
 
-    def logits(
-        self, split: EncodedSplit, observer: Observer | None = None
-    ) -> NDArray[numpy.float32]:
+    def logits(self, split: EncodedSplit) -> NDArray[numpy.float32]:
         """Return the logits of every row in its order, N x C.
 
         Raises:
             Diverged: one is not finite.
         """
         found = logits_of_rows(self.model, split.rows, uses_bf16=self._uses_bf16)
-        if observer is not None:
-            observer.read(len(split.examples))
         if not numpy.isfinite(found).all():
             raise Diverged("the model's outputs are not finite; try a smaller learning rate")
         return found
 
-    def _train_epoch(self, epoch: int, observer: Observer) -> None:
-        train, losses = self.data.train, []
+    def _train_epoch(self, epoch: int, curves: SummaryWriter, read: Callable[[int], None]) -> None:
+        train, losses = self.data.train, list[Tensor]()
         order = training_batches(
             train.rows.lengths, self.protocol.batch, seed=self.seed, epoch=epoch
         )
@@ -195,17 +191,16 @@ class FineTuning:
             labels = [train.label(number) for number in numbers]
             batch = train.rows.batch(numbers)
             losses.append(self.train_step(batch, labels, epoch=epoch, place=place))
-            observer.read(train.num_begun(numbers))
-            if len(losses) == FETCH_STEPS or place == len(order) - 1:
-                self._report_losses(losses, epoch, place, observer)
-                losses = []
-
-    def _report_losses(
-        self, losses: list[Tensor], epoch: int, place: int, observer: Observer
-    ) -> None:
-        values: list[float] = torch.stack(losses).tolist()
-        last = epoch * self.steps_per_epoch + place + 1
-        for step, value in enumerate(values, start=last - len(values) + 1):
-            if not math.isfinite(value):
-                raise Diverged(f"the loss is {value} at step {step}; try a smaller learning rate")
-        observer.losses(last, values, self.learning_rate(epoch, place))
+            read(train.num_begun(numbers))
+            if len(losses) < FETCH_STEPS and place < len(order) - 1:
+                continue
+            values: list[float] = torch.stack(losses).tolist()
+            last = epoch * self.steps_per_epoch + place + 1
+            for step, value in enumerate(values, start=last - len(values) + 1):
+                if not math.isfinite(value):
+                    raise Diverged(
+                        f"the loss is {value} at step {step}; try a smaller learning rate"
+                    )
+            curves.add_scalar("train/loss", sum(values) / len(values), last)
+            curves.add_scalar("train/learning_rate", self.learning_rate(epoch, place), last)
+            losses = []

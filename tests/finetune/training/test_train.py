@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import accuracy_score, f1_score
 
+from finetune.training import train as train_module
 from finetune.training.batches import training_batches
 from finetune.training.train import Diverged, FineTuning, build_task_model
 from tests.finetune.fine_tuning_case import Notes, numbers, protocol, tiny_pretrained, tiny_task
@@ -81,15 +82,16 @@ def test_a_repeated_run_has_the_same_losses_and_scores_bit_for_bit():
     notes, outcomes = [Notes() for _ in range(3)], []
     for number, (note, seed) in enumerate(zip(notes, (0, 0, 1), strict=True)):
         torch.manual_seed(99 + number)  # what happened before does not matter
-        outcomes.append(fine_tuning(seed=seed).run(note, predicts_test=True))
-    assert notes[0].all_losses == notes[1].all_losses != notes[2].all_losses
+        outcomes.append(fine_tuning(seed=seed).run(note, note.read, predicts_test=True))
+    assert notes[0].points == notes[1].points != notes[2].points
     assert outcomes[0] == outcomes[1]
-    assert len(notes[0].all_losses) == 12 and notes[0].rows == 86 + 2 * 30 + 9
+    assert notes[0].rows == 86 + 2 * 30 + 9
 
 
-def test_the_rows_of_each_step_are_those_of_the_order_and_dropout_that_of_the_step():
-    run, again, losses = fine_tuning(), fine_tuning(), Notes()
-    run.run(losses)
+def test_the_rows_of_each_step_are_those_of_the_order_and_dropout_that_of_the_step(monkeypatch):
+    monkeypatch.setattr(train_module, "FETCH_STEPS", 1)
+    run, again, notes = fine_tuning(), fine_tuning(), Notes()
+    run.run(notes, notes.read)
     train, found = again.data.train, []
     for epoch in range(2):
         order = training_batches(train.rows.lengths, 8, seed=0, epoch=epoch)
@@ -98,16 +100,17 @@ def test_the_rows_of_each_step_are_those_of_the_order_and_dropout_that_of_the_st
             labels = [train.labels[row] for row in rows]
             loss = again.train_step(train.rows.batch(rows), labels, epoch=epoch, place=place)
             found.append(float(loss))
-    assert found == losses.all_losses
+    assert found == [*notes.points["train/loss"].values()]
 
 
 def test_an_easy_task_is_learned_and_scored_after_each_epoch():
     rules = protocol(epochs=8, dropout=0.0, attention_dropout=0.0)
     data, notes = tiny_task(num_train=200), Notes()
     run = fine_tuning(rules, data, learning_rate=5e-3)
-    outcome = run.run(notes, predicts_test=True)
-    assert [epoch for epoch, _ in notes.scores] == list(range(1, 9))
-    assert outcome.scores == notes.scores[-1][1] and not outcome.is_constant
+    outcome = run.run(notes, notes.read, predicts_test=True)
+    assert [*notes.points["dev/accuracy"]] == list(range(1, 9))
+    assert notes.points["dev/accuracy"][8] == outcome.scores["dev"]["accuracy"]
+    assert not outcome.is_constant
     assert len(outcome.predictions["test"]) == 9
     predicted = run.logits(data.development["dev"]).argmax(1)
     labels = data.development["dev"].labels
@@ -136,7 +139,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step():
     with torch.no_grad():
         run.model.classifier.output.bias[0] = math.nan
     with pytest.raises(Diverged, match="the loss is nan at step 1; try a smaller learning rate"):
-        run.run(Notes())
+        run.run(Notes(), [].append)
 
 
 def test_outputs_that_are_not_finite_are_no_predictions():
@@ -151,8 +154,8 @@ def test_bf16_rounds_and_keeps_the_weights_in_fp32():
     losses = []
     for precision in ("fp32", "bf16"):
         notes, run = Notes(), fine_tuning(protocol(precision=precision, epochs=1))
-        run.run(notes)
-        losses.append(notes.all_losses)
+        run.run(notes, notes.read)
+        losses.append([*notes.points["train/loss"].values()])
         assert {p.dtype for p in run.model.parameters()} == {torch.float32}
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=0.03)  # bf16 has 8 bits
