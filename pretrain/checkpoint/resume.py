@@ -21,7 +21,6 @@ from pretrain.checkpoint.changes import (
     refuse_changes,
 )
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
-from pretrain.config.ds_config import zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.run_files import DS_CONFIG_FILE, FIX, last_launch, result_of
@@ -106,18 +105,6 @@ def plan_resumption(
     settings = lengthened(settings, how=lengthen, step=step)
     changes |= changed(stored, flat_settings(settings))
     return Resumption(checkpoint, changes, settings, micro_sequences)
-
-
-def zero_stage_before(folder: Path) -> int | None:
-    """Return the ZeRO stage of the last launch of a run; None: its folder does not say.
-
-    Raises:
-        ConfigError: the file that holds it is damaged.
-    """
-    file = folder / DS_CONFIG_FILE
-    if not file.is_file():
-        return None
-    return int(zero_stage(read_json_object(file, fix=FIX)))
 
 
 def micro_sequences_before(folder: Path) -> int | None:

@@ -11,8 +11,11 @@ from data_prep.files.errors import UserError
 from data_prep.files.quoting import quoted
 from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.describe import read_tokenizer
-from pretrain.checkpoint.resume import finished_already, zero_stage_before
+from pretrain.checkpoint.resume import finished_already
+from pretrain.config.ds_config import zero_stage
 from pretrain.config.errors import ConfigError, lookup
+from pretrain.config.json_objects import read_json_object
+from pretrain.config.run_files import DS_CONFIG_FILE, FIX
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import check_before_build, fitting_weights
 from pretrain.data.shards import check_text, existing_shards
@@ -27,10 +30,12 @@ def ds_config_of(request: RunRequest, ranks: Ranks) -> dict[str, Any]:
     """Return the DeepSpeed configuration of a run; "auto" keeps the stage of before.
 
     Raises:
-        ConfigError: it does not go with the settings.
+        ConfigError: it does not go with the settings, or the file of before is damaged.
     """
-    stage_before = zero_stage_before(request.folder) if request.beginning == "resume" else None
-    return checked_ds_config(request.settings, ranks, stage_before=stage_before)
+    file, stage = request.folder / DS_CONFIG_FILE, None
+    if request.beginning == "resume" and file.is_file():
+        stage = int(zero_stage(read_json_object(file, fix=FIX)))
+    return checked_ds_config(request.settings, ranks, stage_before=stage)
 
 
 def check_before_work(request: RunRequest, ranks: Ranks) -> tuple[dict[str, Any], str | None]:

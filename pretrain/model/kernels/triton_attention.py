@@ -184,21 +184,19 @@ def attention_bias_gradient(
 
 
 @attention_forward.register_fake
-def _forward_outputs(qkv_BS3NH: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    del others
+def _forward_outputs(qkv_BS3NH: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
     batch, length, _, heads, head_width = qkv_BS3NH.shape
     o_BSNH = qkv_BS3NH.new_empty((batch, length, heads, head_width))
     return o_BSNH, qkv_BS3NH.new_empty((batch, heads, length), dtype=torch.float32)
 
 
 @attention_backward.register_fake
-def _backward_outputs(qkv_BS3NH: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    return qkv_BS3NH.new_empty(qkv_BS3NH.shape), _forward_outputs(qkv_BS3NH, *others)[1]
+def _backward_outputs(qkv_BS3NH: Tensor, *_others: Any) -> tuple[Tensor, Tensor]:
+    return qkv_BS3NH.new_empty(qkv_BS3NH.shape), _forward_outputs(qkv_BS3NH)[1]
 
 
 @attention_bias_gradient.register_fake
-def _bias_gradient_output(qkv_BS3NH: Tensor, read_bias_2NSS: Tensor, *others: Any) -> Tensor:
-    del qkv_BS3NH, others
+def _bias_gradient_output(_: Tensor, read_bias_2NSS: Tensor, *_others: Any) -> Tensor:
     return read_bias_2NSS.new_empty(read_bias_2NSS.shape[1:], dtype=torch.float32)
 
 

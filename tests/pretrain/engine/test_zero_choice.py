@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pretrain.checkpoint.resume import zero_stage_before
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import Ranks
 from pretrain.engine import zero_choice
 from pretrain.engine.footprint import rank_bytes
 from pretrain.engine.launch import checked_ds_config
 from pretrain.engine.zero_choice import automatic_stage, device_bytes, with_fitted_buckets
+from pretrain.train.checks import ds_config_of
+from pretrain.train.request import RunRequest
 from tests.pretrain.engine import training_case as case
 
 GIB = 2**30
@@ -93,10 +94,8 @@ def test_ranks_on_a_cpu_take_it_too_and_a_resumed_run_keeps_its_stage(tmp_path):
     new = checked_ds_config(settings, ranks)
     assert new["zero_optimization"] == {"stage": 0}
     (tmp_path / "ds_config.json").write_text(json.dumps(stage_config(1)))
-    before = zero_stage_before(tmp_path)
-    resumed = checked_ds_config(settings, ranks, stage_before=before)
-    assert resumed["zero_optimization"]["stage"] == before == 1
-    assert zero_stage_before(tmp_path / "nowhere") is None
+    resumed = ds_config_of(RunRequest(settings, tmp_path, "resume"), ranks)
+    assert resumed["zero_optimization"]["stage"] == 1
 
 
 def test_buckets_are_a_quarter_of_the_model_but_hold_every_parameter():
