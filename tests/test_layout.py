@@ -44,7 +44,6 @@ LEVELS = {
         {"models"},
         {"sweep"},
         {"commands"},
-        {"__main__"},
     ],
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.

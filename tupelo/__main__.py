@@ -10,16 +10,18 @@ GROUPS = {
 
 def main(words: list[str]) -> int | None:
     """Run one command, and return its exit status if it has one of its own."""
+    # Imported late: `run_program` reports a package that is not installed.
+    from data_prep.command_line import run_command
+
     if words[:1] == ["data"]:
-        from data_prep.command_line import run_command
         from data_prep.commands.catalog import COMMANDS
 
         return run_command(COMMANDS, words[1:], group=words[:1])
     if words[:1] == ["finetune"]:
-        from finetune.__main__ import main as finetune_main
+        from finetune.commands.catalog import COMMANDS
 
-        finetune_main(words[1:])
-    elif words == ["--version"]:
+        return run_command(COMMANDS, words[1:], group=words[:1])
+    if words == ["--version"]:
         import platform
         from importlib.metadata import version
 

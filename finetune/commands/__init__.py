@@ -1,1 +1,1 @@
-"""One file per command of `python -m finetune`: options, and a call."""
+"""One file per command of `tupelo finetune`: options, and a call."""

@@ -8,9 +8,9 @@ import pytest
 import torch
 import transformers
 
-from finetune.__main__ import main
 from pretrain.convert.exports.in_transformers import quiet
 from tests.pretrain.convert.small_tokenizers import like_roberta, trained
+from tupelo.__main__ import main
 
 ROLES = ("cls", "pad", "sep", "unk", "mask")
 
@@ -67,7 +67,7 @@ def fine_tuned(encoder, folder, suffix, make, *words):
         word for name in ("train", "dev") for word in (f"--{name}", folder / f"{name}{suffix}")
     ]
     options = ("--seeds", 1, "--batch", 16, "--to", folder / "sweep", "--dropout", 0, *words)
-    main(["run", *map(str, (encoder, *files, *options))])
+    main(["finetune", "run", *map(str, (encoder, *files, *options))])
     (model,) = (folder / "sweep").rglob("model")
     return model.parent, folder / f"dev{suffix}"
 
@@ -82,7 +82,7 @@ def loaded(trial, auto):
 def predicted(trial, file, capsys):
     """Return the predictions of the command, which are those of training."""
     capsys.readouterr()
-    main(["predict", str(trial), str(file)])
+    main(["finetune", "predict", str(trial), str(file)])
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     lines = json.loads((trial / "predictions_dev.json").read_text())
     known = [line["prediction"] for line in lines]

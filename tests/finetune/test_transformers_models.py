@@ -9,7 +9,6 @@ import transformers
 from transformers import AutoModelForSequenceClassification as Classifier
 
 import tupelo
-from finetune.__main__ import main
 from finetune.models.kept_model import Predictor, as_pretrained, read_model
 from finetune.sweep.references import read_model_refs
 from finetune.training.encoding import encode_task
@@ -20,6 +19,7 @@ from pretrain.convert.pretrained import load_pretrained
 from tests.finetune.fine_tuning_case import numbers, protocol
 from tests.finetune.models import kept_case as case
 from tests.pretrain.convert.small_tokenizers import like_roberta, trained
+from tupelo.__main__ import main
 
 CPU = torch.device("cpu")
 # What is new in a classifier, and what of the encoder comes after its blocks.
@@ -168,9 +168,9 @@ def test_the_command_fine_tunes_a_folder_and_predicts(
 ):
     words = ["--train", files / "train.tsv", "--dev", files / "dev.tsv", "--text", "text"]
     words += ["--label", "begins", "--seeds", "1", "--epochs", "1", "--learning_rates", "1e-3"]
-    main(["run", *map(str, [folder, "--to", tmp_path / "sweep", *words])])
+    main(["finetune", "run", *map(str, [folder, "--to", tmp_path / "sweep", *words])])
     capsys.readouterr()
-    main(["predict", str(tmp_path / "sweep"), str(files / "test.tsv")])
+    main(["finetune", "predict", str(tmp_path / "sweep"), str(files / "test.tsv")])
     assert capsys.readouterr().out.count("\n") == 9
 
 

@@ -13,7 +13,6 @@ import pytest
 from transformers import pipeline
 
 from data_prep.files.errors import UserError
-from finetune.__main__ import main
 from finetune.results.model_folder import kept_folder
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
@@ -23,6 +22,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.in_transformers import quiet
 from tests.finetune.conftest import trials_here
 from tests.finetune.fine_tuning_case import tiny_pretrained
+from tupelo.__main__ import main
 
 NO_TASK = "name tasks of a suite .* or one of your own .* and not both"
 
@@ -35,7 +35,7 @@ class Command:
 
     def words(self, *more):
         return [
-            *("run", str(self.run), "--to", str(self.folder), "--name", "begins"),
+            *("finetune", "run", str(self.run), "--to", str(self.folder), "--name", "begins"),
             *("--train", str(self.files / "train.tsv"), "--dev", str(self.files / "dev.tsv")),
             *("--test", str(self.files / "test.tsv"), "--text", "text", "--label", "begins"),
             *("--batch", "8", "--epochs", "1", "--seeds", "3", "--learning_rates", "1e-3", *more),
@@ -99,7 +99,7 @@ def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predic
         seeds = [results[f"{place[:-1]}{seed}"] for seed in range(3)]
         scores = sorted(result.scores["dev"]["accuracy"] for result in seeds)
         assert results[place].scores["dev"]["accuracy"] == scores[1]
-        main(["predict", str(undisturbed.folder / place), str(files / "test.tsv")])
+        main(["finetune", "predict", str(undisturbed.folder / place), str(files / "test.tsv")])
         found = [row["prediction"] for row in csv.DictReader(capsys.readouterr().out.splitlines())]
         trial = undisturbed.folder / place / "predictions_test.json"
         assert found == [row["label"] for row in json.loads(trial.read_text())]
@@ -139,9 +139,9 @@ def test_several_labels_are_learned_and_predicted_here_and_by_transformers(
         )
     options = ["--multi_label", "--class_weights", "balanced", "--learning_rates", "1e-3"]
     options += ["--seeds", "1", "--epochs", "2", "--to", str(to)]
-    main(["run", str(run), "--train", str(file), *options])
+    main(["finetune", "run", str(run), "--train", str(file), *options])
     assert "micro F1" in capsys.readouterr().out
-    main(["predict", str(to), str(file)])
+    main(["finetune", "predict", str(to), str(file)])
     found = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [(row["id"], row["label"]) for row in found] == [
         (str(n), label) for n, label in enumerate(labels)
@@ -164,8 +164,8 @@ def test_a_fine_tuned_model_starts_another_task(undisturbed, files, tmp_path, ca
     task = ["--train", str(files / "train.tsv"), "--dev", str(files / "dev.tsv")]
     task += ["--label", "begins", "--name", "again", "--dry-run"]
     with pytest.raises(ConfigError, match="say where the results go, such as --to"):
-        main(["run", str(model), *task])
-    main(["run", str(model), *task, "--to", str(tmp_path / "to")])
+        main(["finetune", "run", str(model), *task])
+    main(["finetune", "run", str(model), *task, "--to", str(tmp_path / "to")])
     assert "models: small step 20 after begins\n" in capsys.readouterr().out
 
 
@@ -194,7 +194,7 @@ def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_n
     run, files, tmp_path, capfd, in_this_process
 ):
     words = [
-        *("run", str(run), "--train", str(files / "train.tsv"), "--label", "begins"),
+        *("finetune", "run", str(run), "--train", str(files / "train.tsv"), "--label", "begins"),
         *("--to", str(tmp_path), "--epochs", "1", "--seeds", "1", "--learning_rates", "1e-3"),
     ]
     main(words)
@@ -251,7 +251,7 @@ def test_trials_at_the_places_of_earlier_versions_are_read_and_not_repeated(
 def test_what_is_wrong_with_a_command_is_one_line(run, files, words, message):
     places = {"run": run, "files": files, "task": f"--train {files}/train.tsv --label begins"}
     with pytest.raises(UserError, match=message.format(**places)):
-        main(["run", str(run), *words.format(**places).split()])
+        main(["finetune", "run", str(run), *words.format(**places).split()])
 
 
 def test_a_model_keeps_the_name_that_it_has_in_its_sweep(tmp_path, monkeypatch):

@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from data_prep.files.errors import UserError
-from finetune.__main__ import main
 from finetune.commands import predict as command
 from finetune.models import kept_model
 from finetune.models.kept_model import Predictor, read_model
 from pretrain.config.errors import ConfigError
 from tests.finetune.models.kept_case import development_texts, outputs_in_training
+from tupelo.__main__ import main
 
 CPU = torch.device("cpu")
 ROWS = ["a list of words", 'a "quoted", comma', "two\nlines", "a list\tof the names", "é", "", ""]
 
 
 def predicted(capsys, *words):
-    main(["predict", *map(str, words)])
+    main(["finetune", "predict", *map(str, words)])
     return capsys.readouterr()
 
 

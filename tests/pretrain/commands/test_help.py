@@ -5,22 +5,21 @@ import re
 import pytest
 
 from data_prep.command_line import value_in_words
-from finetune.__main__ import main as finetune
 from finetune.commands.catalog import COMMANDS as FINE_TUNING
-from pretrain.__main__ import main
 from pretrain.commands.catalog import COMMANDS
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import flat
+from tupelo.__main__ import main
 
 
 @pytest.fixture
 def page(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
 
-    def show(*words, program=main):
+    def show(*words):
         with pytest.raises(SystemExit) as ended:
-            program(list(words))
+            main(list(words))
         assert ended.value.code in (0, None)
         return capsys.readouterr().out
 
@@ -70,7 +69,7 @@ def test_a_page_fits_80_columns_and_its_usage_is_short(page, command):
 
 @pytest.mark.parametrize("command", FINE_TUNING)
 def test_a_page_of_fine_tuning_fits_80_columns(page, command):
-    text = page(command, "--help", program=finetune)
+    text = page("finetune", command, "--help")
     assert max(map(len, text.splitlines())) <= 80
 
 
