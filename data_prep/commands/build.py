@@ -52,7 +52,6 @@ def main(arguments: argparse.Namespace) -> None:
     settings = read_settings(arguments, others)
     if "model.vocabulary_size" in arguments and settings.tokenizer not in get_args(TokenizerKind):
         raise ConfigError(
-            "model.vocabulary_size has no effect on a tokenizer that is loaded; remove it, or let "
-            "one be trained: --data.tokenizer wordpiece"
+            "model.vocabulary_size has no effect on a tokenizer that is loaded; remove one of them"
         )
     build(settings, arguments.to, workers=arguments.workers)

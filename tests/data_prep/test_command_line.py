@@ -71,7 +71,7 @@ def test_a_build_has_the_default_settings_but_for_those_that_are_given(asked):
         ),
         (
             "build --to x --data.tokenizer FOLDER --model.vocabulary_size 300",
-            "model.vocabulary_size has no effect on a tokenizer that is loaded; remove it",
+            "model.vocabulary_size has no effect on a tokenizer that is loaded; remove",
         ),
         ("plan", "no command 'plan'; use tupelo train RECIPE --dry-run --measure 60"),
     ],

@@ -116,19 +116,17 @@ def _row(comparison: Comparison, arm: Arm) -> dict[str, str]:
 
 
 def _interval(numbers: Mapping[str, Any], name: str, form: str) -> str:
-    """Return a line with an interval, and its seeds where these are too few for `CONFIDENCE`.
-
-    Nothing is returned if it is not known or has no ends.
-    """
-    low, high = numbers.get(f"{name}_low"), numbers.get(f"{name}_high")
-    if low is None or high is None or not (math.isfinite(low) or math.isfinite(high)):
+    """Return an interval that is known, and its seeds if too few for `CONFIDENCE`, in lines."""
+    low, high = (numbers.get(f"{name}_{end}") for end in ("low", "high"))
+    known = [form.format(end) for end in (low, high) if end is not None and math.isfinite(end)]
+    if not known:
         return ""
-    is_certain = numbers.get(f"{name}_confidence", 1.0) >= CONFIDENCE  # a range has none
-    seeds = "" if is_certain else f", {counted(numbers['seeds'], 'seed')}"
-    if not math.isfinite(low):
-        return f"\n{form.format(high)} or less{seeds}"
-    upper = f"to {form.format(high)}" if math.isfinite(high) else "or more"
-    return f"\n{form.format(low)} {upper}{seeds}"
+    text = " to ".join(known)
+    if len(known) < 2:
+        text += " or more" if high == math.inf else " or less"
+    if numbers.get(f"{name}_confidence", 1.0) < CONFIDENCE:  # a range has none
+        text += f", {counted(numbers['seeds'], 'seed')}"
+    return f"\n{text}"
 
 
 def run_table(comparison: Comparison) -> Table:
