@@ -8,9 +8,9 @@ moves a row between training and development set.
 """
 
 import hashlib
-from collections.abc import Callable
+import operator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
@@ -18,22 +18,17 @@ from pydantic import Field, field_validator, model_validator
 from data_prep.files.quoting import quoted
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.examples import examples_of, label_words, labels_of
-from finetune.tasks.metric_names import (
-    METRIC_NAMES,
-    OF_TOKENS,
-    MetricName,
-    metrics_of,
-    usual_metric,
-    with_main,
-)
-from finetune.tasks.tables import FORMATS, FileRow, read_rows
-from finetune.tasks.task import Example, Kind, Task, TaskData, TaskError, plain
+from finetune.tasks.metric_names import METRIC_NAMES, MetricName, metrics_of
+from finetune.tasks.tables import FORMATS, read_rows
+from finetune.tasks.task import OF_TOKENS, Example, Kind, Task, TaskData, TaskError, plain
 from finetune.tasks.token_files import KINDS, read_questions, read_sentences
 from pretrain.config.settings import Section
 from pretrain.reports.words import counted
 
 HELD_OUT_SHARE = 0.1
-Read = Callable[[Path, bool], list[Example]]  # file, and whether its labels are read
+SPLITS = ("train", "dev", "test")
+Files = dict[str, Path]  # by split
+Found = tuple[Task, dict[str, list[Example]], list[str]]  # with remarks for the user
 
 
 class OwnTask(Section):
@@ -105,8 +100,9 @@ def read_own(own: OwnTask) -> TaskData:
         TaskError: a file cannot be read, lacks a column or rows, its labels are unsuitable, or the
             metric does not fit them.
     """
-    task, notes, read = _of_tokens(own) if own.form in OF_TOKENS else _of_table(own)
-    train, test = read(own.train, True), dict[str, list[Example]]()
+    files: Files = {name: file for name in SPLITS if (file := getattr(own, name)) is not None}
+    task, found, notes = (_of_tokens if own.form in OF_TOKENS else _of_table)(own, files)
+    train, dev = found["train"], found.get("dev")
     if empty := sum(not "".join(example.texts).strip() for example in train):
         notes.append(f"warning: {counted(empty, 'row')} of {own.train} without text")
     texts = [text for example in train for text in example.texts]
@@ -116,28 +112,26 @@ def read_own(own: OwnTask) -> TaskData:
             f"{own.train}: {counted(num_quoted, 'text')} in quotes, which TSV keeps; to read it as "
             "CSV with tabs, name it .csv"
         )
-    if own.test is not None:
-        test["test"] = read(own.test, False)
-    if own.dev is not None:
-        development = read(own.dev, True)
+    if dev is not None:
         trained = {example.texts for example in train}
-        recurring = sum(example.texts in trained for example in development)
-        if recurring:
+        if recurring := sum(example.texts in trained for example in dev):
             notes.append(
                 f"warning: texts of {counted(recurring, 'row')} of {own.dev} are trained on"
             )
-        return TaskData(task, train, {"dev": development}, test, tuple(notes))
-    # Questions about one text stay together.
-    first = 1 if task.kind == "answers" else 0
-    held_out = [example for example in train if is_held_out(example.texts[first:])]
-    kept = [example for example in train if not is_held_out(example.texts[first:])]
-    if not held_out or not kept:
-        raise TaskError(
-            f"{own.train}: {counted(len(train), 'row')} are too few to hold some out; give a "
-            "development file"
-        )
-    notes.append(f"no development file: {len(held_out):,} of the {len(train):,} rows are held out")
-    return TaskData(task, kept, {"dev": held_out}, test, tuple(notes))
+    else:
+        # Questions about one text stay together.
+        first, every = 1 if task.kind == "answers" else 0, len(train)
+        held_out = [is_held_out(example.texts[first:]) for example in train]
+        dev = [*compress(train, held_out)]
+        train = [*compress(train, map(operator.not_, held_out))]
+        if not dev or not train:
+            raise TaskError(
+                f"{own.train}: {counted(every, 'row')} are too few to hold some out; give a "
+                "development file"
+            )
+        notes.append(f"no development file: {len(dev):,} of the {every:,} rows are held out")
+    test = {"test": found["test"]} if "test" in found else {}
+    return TaskData(task, train, {"dev": dev}, test, tuple(notes))
 
 
 def is_held_out(texts: tuple[str, ...]) -> bool:
@@ -146,63 +140,50 @@ def is_held_out(texts: tuple[str, ...]) -> bool:
     return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
 
 
-def _of_tokens(own: OwnTask) -> tuple[Task, list[str], Read]:
-    """Return a task of tags or answers, remarks for the user, and what reads its files."""
-    columns = (("words",), "tag") if own.form == "tags" else (("question and context",), "answer")
-    metrics = with_main(OF_TOKENS[str(own.form)], own.metric)
-    task = Task(
-        *(own.name, (), metrics, *columns), identity=None, file=own.train.name, form=own.form
-    )
-    if own.form == "answers":
-        return task, [], read_questions
-    files = [own.train, *([] if own.dev is None else [own.dev])]
-    tags = chain(*(read_sentences(file, True) for file in files))
-    task = replace(task, labels=tuple(sorted({tag for _, several in tags for tag in several})))
+def _of_tokens(own: OwnTask, files: Files) -> Found:
+    kind: Kind = own.form or "tags"
+    columns = (("words",), "tag") if kind == "tags" else (("question and context",), "answer")
+    metrics, notes = metrics_of(kind, own.metric)
+    task = Task(*(own.name, (), metrics, *columns), identity=None, file=own.train.name, form=kind)
+    if kind == "answers":
+        return task, {name: read_questions(files[name], name != "test") for name in files}, notes
+    read = {name: read_sentences(files[name], name != "test") for name in files}
+    labelled = [tags for name in read if name != "test" for _, tags in read[name]]
+    task = replace(task, labels=tuple(sorted({*chain(*labelled)})))
     if len(task.labels) < 2:
         raise TaskError(f"{own.train} has no tag but {task.labels[0]}: there is nothing to learn")
-
-    def read(file: Path, is_labelled: bool) -> list[Example]:
-        return [
-            Example(words, tuple(map(task.labels.index, tags)) if is_labelled else None, str(n))
-            for n, (words, tags) in enumerate(read_sentences(file, is_labelled))
+    found = {
+        name: [
+            Example(words, None if name == "test" else tuple(map(task.labels.index, tags)), str(n))
+            for n, (words, tags) in enumerate(sentences)
         ]
-
-    return task, [], read
-
-
-def _of_table(own: OwnTask) -> tuple[Task, list[str], Read]:
-    """Return a task of texts, remarks for the user, and what reads its files."""
-    columns = (*own.texts, own.label)
-    rows = read_rows(own.train, columns)
-    task, notes = _task_of(own, rows)
-
-    def read(file: Path, is_labelled: bool) -> list[Example]:
-        found = (
-            rows if file == own.train else read_rows(file, columns if is_labelled else own.texts)
-        )
-        return examples_of(task, found, file, is_labelled=is_labelled)
-
-    return task, notes, read
+        for name, sentences in read.items()
+    }
+    return task, found, notes
 
 
-def _task_of(own: OwnTask, rows: list[FileRow]) -> tuple[Task, list[str]]:
-    """Return the task, and remarks for the user."""
+def _of_table(own: OwnTask, files: Files) -> Found:
+    columns, where = (*own.texts, own.label), f"{own.train}: column {own.label!r}"
+    rows = {
+        name: read_rows(file, own.texts if name == "test" else columns)
+        for name, file in files.items()
+    }
     task = Task(
         *(own.name, (), (), own.texts, own.label), identity=None, file=own.train.name, form=own.form
     )
-    words = [word for row in rows for word in label_words(row, task, own.train)]
-    where = f"{own.train}: column {own.label!r}"
+    words = [word for row in rows["train"] for word in label_words(row, task, own.train)]
     if len(set(words)) < 2:
         only = quoted(words[0]) if words else "none"
         raise TaskError(
             f"{where} holds no label but {only}: there is nothing to learn; choose another column"
         )
-    labels = () if own.regression else labels_of(words, where)
-    main: MetricName = own.metric or ("micro_f1" if own.multi_label else "pearson")
-    notes = list[str]()
-    if own.metric is None and labels and not own.multi_label:
-        main, notes = usual_metric(words)
-    elif main == "f1" and labels:
-        notes = [f"F1 is that of label {quoted(labels[-1])}"]
-    metrics = metrics_of(labels, main, several=own.multi_label)
-    return replace(task, labels=labels, metrics=metrics), notes
+    task = replace(task, labels=() if own.regression else labels_of(words, where))
+    metrics, notes = metrics_of(task.kind, own.metric, words)
+    if own.metric == "f1":
+        notes.append(f"F1 is that of label {quoted(task.labels[-1])}")
+    task = replace(task, metrics=metrics)
+    found = {
+        name: examples_of(task, rows[name], file, is_labelled=name != "test")
+        for name, file in files.items()
+    }
+    return task, found, notes

@@ -1,8 +1,6 @@
 """Read a task of a suite from its original files, or with `datasets` from the Hugging Face Hub."""
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from data_prep.files.extras import require
 from data_prep.files.hub import connect_to_hub, reason_of
@@ -13,7 +11,6 @@ from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
 from pretrain.config.errors import ConfigError
 
 HUB = "hub"  # in place of a folder
-Splits = Mapping[str, Iterable[Mapping[str, Any]]]
 
 
 def read_task(suite: Suite, task: Task, place: str) -> TaskData:
@@ -31,7 +28,16 @@ def read_task(suite: Suite, task: Task, place: str) -> TaskData:
     """
     if place == HUB:
         return read_hub(suite, task)
-    folder = _folder_of(suite, task, Path(place))
+    try:
+        found = {plain(folder.name): folder for folder in sorted(Path(place).iterdir())}
+    except OSError as error:
+        raise ConfigError(
+            f"{suite.name}'s folder {place!r} cannot be read: {error.strerror}; give the one that "
+            f"holds {task.name}/, or hub"
+        ) from None
+    if plain(task.name) not in found:
+        raise TaskError(f"{place} has no folder {task.name}; add it, or leave the task out")
+    folder = found[plain(task.name)]
     notes: list[str] = []
     files = {split: folder / f"{split}.tsv" for split in ("train", *task.development)}
     missing = [file.name for file in files.values() if not file.is_file()]
@@ -51,19 +57,6 @@ def read_task(suite: Suite, task: Task, place: str) -> TaskData:
         if (file := folder / f"{split}.tsv").is_file()
     }
     return TaskData(task, train, labelled, test, tuple(notes))
-
-
-def _folder_of(suite: Suite, task: Task, place: Path) -> Path:
-    try:
-        found = {plain(folder.name): folder for folder in sorted(place.iterdir())}
-    except OSError as error:
-        raise ConfigError(
-            f"{suite.name}'s folder {str(place)!r} cannot be read: {error.strerror}; "
-            f"give the one that holds {task.name}/, or hub"
-        ) from None
-    if plain(task.name) not in found:
-        raise TaskError(f"{place} has no folder {task.name}; add it, or leave the task out")
-    return found[plain(task.name)]
 
 
 def _read(task: Task, file: Path, *, is_labelled: bool, notes: list[str]) -> list[Example]:
@@ -87,41 +80,32 @@ def _read(task: Task, file: Path, *, is_labelled: bool, notes: list[str]) -> lis
     return examples
 
 
-def load_from_hub(dataset: str, configuration: str) -> Splits:
-    """Return a configuration of a data set, downloaded or from the cache.
-
-    Raises:
-        MissingPackage: `datasets` is not installed.
-        TaskError: the Hub cannot be reached or refuses.
-    """
-    where = f"{dataset}, {configuration}"
-    require("datasets", by=where)
-    import datasets
-
-    try:
-        connect_to_hub()
-        splits: Splits = datasets.load_dataset(dataset, configuration)
-    except Exception as error:  # the library passes on errors of many packages
-        raise TaskError(
-            f"{where}: cannot be read: {reason_of(error)}; try again, give the folder of the "
-            "original files, or set HF_HUB_OFFLINE=1 if the data set is in the cache"
-        ) from error
-    return splits
-
-
 def read_hub(suite: Suite, task: Task) -> TaskData:
-    """Read one task of a suite.
+    """Read one task of a suite, downloaded or from the cache.
 
     Args:
         suite: names the data set.
         task: names its configuration.
 
     Raises:
-        TaskError: it cannot be loaded, or a column or label is not the expected one.
+        MissingPackage: `datasets` is not installed.
+        TaskError: the Hub cannot be reached or refuses, or a column or label is not the expected
+            one.
     """
     if not suite.hub:
         raise TaskError(f"{suite.name} is not on the Hub; give the folder of its original files")
-    splits, where = load_from_hub(suite.hub, task.hub), f"{suite.hub}, {task.hub}"
+    where = f"{suite.hub}, {task.hub}"
+    require("datasets", by=where)
+    import datasets
+
+    try:
+        connect_to_hub()
+        splits = datasets.load_dataset(suite.hub, task.hub)
+    except Exception as error:  # the library passes on errors of many packages
+        raise TaskError(
+            f"{where}: cannot be read: {reason_of(error)}; try again, give the folder of the "
+            "original files, or set HF_HUB_OFFLINE=1 if the data set is in the cache"
+        ) from error
 
     def examples(split: str, *, is_labelled: bool = True) -> list[Example]:
         try:

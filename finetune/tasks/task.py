@@ -13,6 +13,7 @@ class TaskError(UserError):
 
 
 Kind = Literal["classification", "multi-label", "regression", "tags", "answers"]
+OF_TOKENS = ("tags", "answers")
 # An index into `Task.labels`, several of them (of tags one for each word), a value, or answers.
 Label = int | float | tuple[int, ...] | str | tuple["Answer", ...]
 

@@ -8,8 +8,7 @@ import numpy
 from numpy.typing import NDArray
 
 from data_prep.text.text_encoder import TextEncoder
-from finetune.tasks.metric_names import OF_TOKENS
-from finetune.tasks.task import Example, Kind, Label, Task, TaskData
+from finetune.tasks.task import OF_TOKENS, Example, Kind, Label, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.targets import Target, target_of
 from finetune.training.token_rows import TokenRow, token_rows

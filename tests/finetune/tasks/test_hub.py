@@ -5,7 +5,7 @@ import pytest
 
 from finetune.tasks import suite_files
 from finetune.tasks.glue import GLUE
-from finetune.tasks.suite_files import load_from_hub, read_task
+from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import Example, TaskError
 
 
@@ -74,7 +74,7 @@ def test_an_error_of_the_library_or_the_hub_is_one_line(library, monkeypatch):
     with pytest.raises(
         TaskError, match="^nyu-mll/glue, cola: cannot be read: Gateway time-out; try"
     ):
-        load_from_hub("nyu-mll/glue", "cola")
+        read_task(GLUE, GLUE.tasks["CoLA"], "hub")
     monkeypatch.setattr(suite_files, "connect_to_hub", fails)
     with pytest.raises(TaskError, match="Gateway .*; try again, give the folder of"):
-        load_from_hub("nyu-mll/glue", "cola")
+        read_task(GLUE, GLUE.tasks["CoLA"], "hub")

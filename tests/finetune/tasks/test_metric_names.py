@@ -2,11 +2,9 @@
 
 import pytest
 
-from finetune.tasks.metric_names import METRIC_NAMES, metrics_of, usual_metric
+from finetune.tasks.metric_names import METRIC_NAMES, metrics_of
 from finetune.tasks.task import TaskError
 from finetune.training.metrics import METRICS
-
-TWO, THREE, NONE = ("no", "yes"), ("a", "b", "c"), ()
 
 
 def test_every_metric_that_is_computed_has_a_name_and_the_other_way_round():
@@ -22,24 +20,25 @@ def test_every_metric_that_is_computed_has_a_name_and_the_other_way_round():
     ],
 )
 def test_imbalanced_classes_count_by_macro_f1_and_the_rule_is_said(counts, main):
-    found, notes = usual_metric([label for label, count in counts.items() for _ in range(count)])
+    words = [label for label, count in counts.items() for _ in range(count)]
+    (first, *_), notes = metrics_of("classification", None, words)
     frequent, rare = max(counts, key=counts.get), min(counts, key=counts.get)
     times = f"'{frequent}' is {counts[frequent] / counts[rare]:.3g} times as frequent as '{rare}'"
-    assert found == main
+    assert first == main
     assert [times in note for note in notes] == [True] * (main == "macro_f1")
 
 
 @pytest.mark.parametrize(
-    ("labels", "main", "others"),
+    ("kind", "words", "main", "others"),
     [
-        (TWO, "accuracy", {"macro_f1", "matthews", "f1"}),
-        (TWO, "f1", {"accuracy", "macro_f1", "matthews"}),
-        (THREE, "matthews", {"accuracy", "macro_f1"}),
-        (NONE, "spearman", {"pearson"}),
+        ("classification", "ab", "accuracy", {"macro_f1", "matthews", "f1"}),
+        ("classification", "ab", "f1", {"accuracy", "macro_f1", "matthews"}),
+        ("classification", "abc", "matthews", {"accuracy", "macro_f1"}),
+        ("regression", "", "spearman", {"pearson"}),
     ],
 )
-def test_a_task_has_every_metric_of_its_kind_and_the_chosen_one_in_front(labels, main, others):
-    first, *further = metrics_of(labels, main)
+def test_a_task_has_every_metric_of_its_kind_and_the_chosen_one_in_front(kind, words, main, others):
+    (first, *further), _ = metrics_of(kind, main, words)
     assert first == main and set(further) == others and len(further) == len(others)
 
 
@@ -52,4 +51,4 @@ def test_a_task_has_every_metric_of_its_kind_and_the_chosen_one_in_front(labels,
 )
 def test_a_metric_of_another_kind_is_refused(main, message):
     with pytest.raises(TaskError, match=message):
-        metrics_of(THREE, main)
+        metrics_of("classification", main, "abc")

@@ -1,12 +1,10 @@
 import math
 import statistics
 import warnings
-from itertools import chain
 
 import pytest
 
 from finetune.tasks.glue import GLUE
-from finetune.tasks.metric_names import OF_TOKENS
 from finetune.tasks.task import Example, TaskData
 from finetune.training.metrics import METRICS, majority_scores, scores_of
 
@@ -51,7 +49,7 @@ def test_correlations_are_their_formulas():
     assert METRICS["spearman"](VALUES, TRUE_VALUES) == pytest.approx(spearman, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", [*METRICS][: -len([*chain(*OF_TOKENS.values())])])
+@pytest.mark.parametrize("name", [*METRICS][:7])  # those of tables
 def test_a_constant_prediction_is_scored_without_a_warning(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
