@@ -115,17 +115,13 @@ def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Proto
         given["epochs_of"] = {}
     with explained(f"protocol {place}: ", Protocol):
         before, after = Protocol(**tree), Protocol(**{**tree, **given})
-    return after.model_copy(update={"name": after.name + _difference(before, after)})
-
-
-def _difference(before: Protocol, after: Protocol) -> str:
-    """Return the suffix of the name of a changed protocol."""
     old, new = before.model_dump(), after.model_dump()
     changed = [name for name in new if new[name] != old[name] and name not in GROWING]
     if "epochs_of" in changed:  # `epochs` applies to all tasks
         changed = ["epochs", *(name for name in changed if not name.startswith("epochs"))]
     values = {name: new[name] if isinstance(new[name], tuple) else (new[name],) for name in changed}
-    return "".join(f"-{name}_{'_'.join(map(str, values[name]))}" for name in changed)
+    suffix = "".join(f"-{name}_{'_'.join(map(str, values[name]))}" for name in changed)
+    return after.model_copy(update={"name": after.name + suffix})
 
 
 def _read(place: str) -> dict[str, Any]:

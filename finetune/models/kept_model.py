@@ -26,7 +26,7 @@ from torch import Tensor
 from data_prep.files.atomic import put_in_place
 from data_prep.text.text_encoder import TextEncoder
 from finetune.models.card import write_card
-from finetune.models.kept_record import KeptConfiguration, KeptRecord, record_of
+from finetune.models.kept_record import KeptConfiguration, KeptRecord
 from finetune.results.model_folder import FORMER_RECORD_FILE, MODEL_FOLDER, PARTIAL
 from finetune.results.result import TrialResult, read_json
 from finetune.tasks.task import Example
@@ -89,9 +89,24 @@ def save_model(
     folder = trial / MODEL_FOLDER
     partial = folder.with_suffix(PARTIAL)
     partial.mkdir()
-    record = record_of(model.settings, data, pretrained, result)
+    task, encoder, kept = data.task, pretrained.text_encoder, vars(data.target)
+    record = KeptRecord(
+        name=result.model,
+        step=result.step,
+        sequence_length=data.train.rows.longest,
+        tokenizer=encoder.record,
+        vocabulary=encoder.fingerprint(),
+        task=task.name,
+        texts=task.texts,
+        label=task.label,
+        labels=task.labels,
+        kind=task.kind,
+        **{name: kept[name] for name in ("centre", "spread", "may_be_none") if name in kept},
+        pretrained_length=pretrained.sequence_length,
+        model=model.settings,
+    )
     weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    write_card(partial, record, weights, data.task, result)
+    write_card(partial, record, weights, task, result)
     weight, bias = (f"{model.output_name}.{part}" for part in ("weight", "bias"))
     weights[weight] = weights[weight] * record.spread
     weights[bias] = weights[bias] * record.spread + record.centre
@@ -100,7 +115,7 @@ def save_model(
         record.configuration(),
         {name.removeprefix(WHOLE): tensor for name, tensor in weights.items()},
         record.stock,
-        pretrained.text_encoder,
+        encoder,
         sequence_length=record.sequence_length,
     )
     put_in_place(partial, folder)

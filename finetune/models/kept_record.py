@@ -7,13 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from data_prep.removed import without_removed
 from finetune.results.model_folder import FINE_TUNED
-from finetune.results.result import TrialResult
 from finetune.tasks.task import Kind
-from finetune.training.encoding import EncodedTask
 from finetune.training.targets import Spans, Target, Values, target_of_labels
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.convert.exports.hf_format import RECORD, ExportRecord, configuration
-from pretrain.convert.pretrained import Pretrained
 from pretrain.convert.stock_models import BERT, StockModel, stock_model
 
 CLASSIFIER = {"classifier.dense": "bert.pooler.dense", "classifier.output": "classifier"}
@@ -100,27 +97,3 @@ class KeptConfiguration(BaseModel):
     """What is read of config.json."""
 
     tupelo_fine_tuned: KeptRecord
-
-
-def record_of(
-    model: ModelSettings, data: EncodedTask, pretrained: Pretrained, result: TrialResult
-) -> KeptRecord:
-    """Return the record of a model that was fine-tuned; see `save_model`."""
-    task, target, encoder = data.task, data.target, pretrained.text_encoder
-    return KeptRecord(
-        name=result.model,
-        step=result.step,
-        sequence_length=data.train.rows.longest,
-        tokenizer=encoder.record,
-        vocabulary=encoder.fingerprint(),
-        task=task.name,
-        texts=task.texts,
-        label=task.label,
-        labels=task.labels,
-        kind=task.kind,
-        centre=target.centre if isinstance(target, Values) else 0.0,
-        spread=target.spread if isinstance(target, Values) else 1.0,
-        may_be_none=isinstance(target, Spans) and target.may_be_none,
-        pretrained_length=pretrained.sequence_length,
-        model=model,
-    )

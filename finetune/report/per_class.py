@@ -44,6 +44,7 @@ def class_tables(table: ScoreTable, results: SweepResults) -> list[ClassTable]:
 
 def _rows(lines: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     """Yield the scores of each class, times 100."""
+    import numpy
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support  # takes seconds
     from sklearn.preprocessing import MultiLabelBinarizer
 
@@ -55,16 +56,22 @@ def _rows(lines: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
         key=lambda word: (number_in(word) is None, number_in(word) or 0.0, word),
     )
     binary_NC = MultiLabelBinarizer(classes=classes).fit_transform(sets)
-    scores = precision_recall_fscore_support(binary_NC[::2], binary_NC[1::2], zero_division=0)
-    matrix = None if several else confusion_matrix(*zip(*pairs, strict=True), labels=classes)
-    for n, name in enumerate(classes):
-        shares = {one: f"{100 * found[n]:.1f}" for one, found in zip(SCORES, scores, strict=False)}
-        counts = {} if matrix is None else dict(zip(classes, matrix[n].tolist(), strict=True))
-        yield {"class": name, **shares, "examples": str(scores[3][n])} | {
-            f"{PREDICTED}{other}": str(count) for other, count in counts.items()
+    *scores, sizes_C = precision_recall_fscore_support(
+        binary_NC[::2], binary_NC[1::2], zero_division=0
+    )
+    matrix_CC = numpy.empty((len(classes), 0))
+    if not several:
+        matrix_CC = confusion_matrix(*zip(*pairs, strict=True), labels=classes)
+    for name, shares, size, counts in zip(
+        [*classes, "macro average"],
+        [*zip(*scores, strict=True), [found.mean() for found in scores]],
+        [*sizes_C, sizes_C.sum()],
+        [*matrix_CC, matrix_CC.sum(0)],
+        strict=True,
+    ):
+        yield {
+            "class": name,
+            **{one: f"{100 * share:.1f}" for one, share in zip(SCORES, shares, strict=True)},
+            "examples": str(size),
+            **{f"{PREDICTED}{n}": str(count) for n, count in zip(classes, counts, strict=False)},
         }
-    means = {one: f"{100 * found.mean():.1f}" for one, found in zip(SCORES, scores, strict=False)}
-    totals = [] if matrix is None else zip(classes, matrix.sum(0).tolist(), strict=True)
-    yield {"class": "macro average", **means, "examples": str(scores[3].sum())} | {
-        f"{PREDICTED}{other}": str(count) for other, count in totals
-    }

@@ -69,25 +69,17 @@ def with_score(task: str, scores: Scores, rule: AverageRule) -> Scores:
     }
 
 
-def by_rate(trials: Iterable[EndedTrial]) -> dict[float, list[EndedTrial]]:
-    """Return trials by their learning rate, the lowest first."""
-    found: dict[float, list[EndedTrial]] = {}
-    for trial in sorted(trials, key=lambda trial: trial.result.learning_rate):
-        found.setdefault(trial.result.learning_rate, []).append(trial)
+def scores_by_rate(
+    trials: Sequence[EndedTrial], num_requested: int, rule: AverageRule
+) -> list[RateScores]:
+    """Return the scores of one model on one task at each learning rate, the lowest first."""
+    found = []
+    for rate in sorted({trial.result.learning_rate for trial in trials}):
+        results = [trial.result for trial in trials if trial.result.learning_rate == rate]
+        scores = [with_score(one.task, one.scores, rule) for one in results if one.scores]
+        num_diverged = sum(one.status == "diverged" for one in results)
+        found.append(RateScores(rate, scores, num_diverged, num_requested))
     return found
-
-
-def rate_scores(
-    rate: float, trials: Sequence[EndedTrial], num_requested: int, rule: AverageRule
-) -> RateScores:
-    """Return the scores of trials that differ in the seed only."""
-    results = [trial.result for trial in trials]
-    return RateScores(
-        rate,
-        [with_score(one.task, one.scores, rule) for one in results if one.status == "finished"],
-        sum(one.status == "diverged" for one in results),
-        num_requested,
-    )
 
 
 def best_rate(rates: Sequence[RateScores]) -> RateScores:
@@ -110,14 +102,11 @@ def chosen_trial(trials: Sequence[EndedTrial], rule: AverageRule) -> EndedTrial 
         trials: all those of one model on one task that are over, one or more.
         rule: of the table, which says what the score of a task is.
     """
-    groups = by_rate(trials)
-    rates = [rate_scores(rate, same, len(same), rule) for rate, same in groups.items()]
-    rate = best_rate(rates).learning_rate
-    assert rate is not None
+    rate = best_rate(scores_by_rate(trials, 0, rule)).learning_rate
     ranked = sorted(
-        (rate_scores(rate, [trial], 1, rule).median(), trial.result.seed, trial)
-        for trial in groups[rate]
-        if trial.result.status != "failed"
+        (scores_by_rate([trial], 1, rule)[0].median(), trial.result.seed, trial)
+        for trial in trials
+        if trial.result.learning_rate == rate and trial.result.status != "failed"
     )
     trial = ranked[(len(ranked) - 1) // 2][2] if ranked else None
     return None if trial is None or trial.result.status == "diverged" else trial
@@ -273,10 +262,8 @@ def _rates(
         for request in results.requested:
             rows_asked = [model.row for model in request.models]
             seeds.update(request.seeds if task in request.tasks and row in rows_asked else [])
-        groups = by_rate(trials)
-        if groups:
-            found = [rate_scores(r, same, len(seeds), rule) for r, same in groups.items()]
-            rates[row, task] = found
+        if trials:
+            rates[row, task] = scores_by_rate(trials, len(seeds), rule)
     for task, scores in results.majority.items():
         rates[MAJORITY, task] = [RateScores(None, [with_score(task, scores, rule)], 0, 1)]
     return rates

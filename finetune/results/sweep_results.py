@@ -141,7 +141,20 @@ def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
     places = list(dict.fromkeys(folder.resolve() for folder in folders))
     found = {file.parent: read_sweep_record(file.parent) for file in _files(places, SWEEP_FILE)}
     sweeps = {folder: record for folder, record in found.items() if record is not None}
-    _refuse_differences(sweeps)
+    for (first, one), (folder, other) in itertools.combinations(sweeps.items(), 2):
+        different = [
+            *differences(one, other, in_one_folder=False),
+            *(
+                f"--metric of {task} ({metric} and {other.metrics[task]})"
+                for task, metric in one.metrics.items()
+                if other.metrics.get(task, metric) != metric
+            ),
+        ]
+        if different:
+            raise ConfigError(
+                f"the scores of {first} and {folder} cannot be compared: they differ in "
+                f"{', '.join(different)}; leave one of the folders out"
+            )
     metrics = {task: name for record in sweeps.values() for task, name in record.metrics.items()}
     trials: dict[tuple[TableRow, str, float, int], EndedTrial] = {}
     for folder in places:
@@ -188,24 +201,6 @@ def ended_trials(
         row = rows.get(result.folder_name, result.row)
         trials.append(EndedTrial(place, row, result.model_copy(update={"scores": scores})))
     return trials
-
-
-def _refuse_differences(sweeps: Mapping[Path, SweepRecord]) -> None:
-    """Refuse sweeps whose scores cannot be compared, or that hold two models in one row."""
-    for (first, one), (folder, other) in itertools.combinations(sweeps.items(), 2):
-        different = [
-            *differences(one, other, in_one_folder=False),
-            *(
-                f"--metric of {task} ({metric} and {other.metrics[task]})"
-                for task, metric in one.metrics.items()
-                if other.metrics.get(task, metric) != metric
-            ),
-        ]
-        if different:
-            raise ConfigError(
-                f"the scores of {first} and {folder} cannot be compared: they differ in "
-                f"{', '.join(different)}; leave one of the folders out"
-            )
 
 
 def with_main_first(scores: Scores, main: str | None, place: Path) -> Scores:

@@ -23,18 +23,10 @@ class TokenRow(NamedTuple):
     label: tuple[int, ...]  # of tags P; of an answer the places of its ends, or 0 and 0, and P
 
 
-def token_rows(
-    number: int, example: Example, encoder: TextEncoder, *, kind: str, length: int
+def tagged_row(
+    number: int, example: Example, encoder: TextEncoder, length: int
 ) -> Iterator[TokenRow]:
-    """Yield the rows of an example of tags or answers, of at most `length` tokens."""
-    if kind == "tags":
-        yield _tagged(number, example, encoder, length)
-    else:
-        yield from _windows(number, example, encoder, length)
-
-
-def _tagged(number: int, example: Example, encoder: TextEncoder, length: int) -> TokenRow:
-    """Return [CLS] words [SEP]; the output of a word is that of its first token, as in BERT."""
+    """Yield [CLS] words [SEP]; the output of a word is that of its first token, as in BERT."""
     ids, spans = encoder.pieces(" ".join(example.texts))
     starts = numpy.cumsum([0, *(len(word) + 1 for word in example.texts)])
     # By the last character: some tokens begin with the space before a word.
@@ -43,12 +35,10 @@ def _tagged(number: int, example: Example, encoder: TextEncoder, length: int) ->
     tags: Any = example.label
     label = () if tags is None else tuple(tags[word] for word in words_P)
     row = [encoder.special["cls"], *ids[: length - 2], encoder.special["sep"]]
-    return TokenRow(number, row, first_P + 1, words_P, label)
+    yield TokenRow(number, row, first_P + 1, words_P, label)
 
 
-def _windows(
-    number: int, example: Example, encoder: TextEncoder, length: int
-) -> Iterator[TokenRow]:
+def windows(number: int, example: Example, encoder: TextEncoder, length: int) -> Iterator[TokenRow]:
     """Yield [CLS] question [SEP] window [SEP]; windows overlap by a quarter of the length.
 
     A question is cut to half of it. The label is of the first answer, and [CLS] where the window
