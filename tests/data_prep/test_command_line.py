@@ -65,14 +65,8 @@ def test_a_build_has_the_default_settings_but_for_those_that_are_given(asked):
         ("build --to x --vocabulary-size 9", "no --vocabulary-size; use --model.vocabulary_size"),
         ("build --to x --data.min_letter_ratio 0.1", "no --data.min_letter_ratio; filter the text"),
         ("build --to x --lr 1", "no --lr; use --learning_rate.peak, or --learning_rates of finetu"),
-        (
-            "build --to x --batch-size 1",
-            "no --batch-size; use --batch.global_sequences, or --",
-        ),
-        (
-            "build --to x --data.tokenizer FOLDER --model.vocabulary_size 300",
-            "model.vocabulary_size has no effect on a tokenizer that is loaded; remove",
-        ),
+        ("build --to x --batch-size 1", "no --batch-size; use --batch.global_sequences, or "),
+        ("build --to x --data.tokenizer FOLDER --model.vocabulary_size 300", "size has no effect"),
         ("plan", "no command 'plan'; use tupelo train RECIPE --dry-run --measure 60"),
     ],
 )
