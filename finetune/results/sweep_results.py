@@ -22,7 +22,6 @@ from finetune.results.result import (
 )
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RUN_FILE
-from pretrain.config.settings import flat
 
 # Settings that protocols have had since then, with what the sweeps before them did.
 ADDED_SETTINGS: dict[str, Any] = {
@@ -67,15 +66,13 @@ def differences(old: SweepRecord, new: SweepRecord, *, in_one_folder: bool) -> l
         new: the other.
         in_one_folder: whether models of one name are one, wherever they came from.
     """
-    before, now = (flat({**ADDED_SETTINGS, **record.protocol}) for record in (old, new))
+    before, now = ({**ADDED_SETTINGS, **record.protocol} for record in (old, new))
     names = [one for one in sorted(before | now) if before.get(one) != now.get(one)]
+    # What follows from another change is no news: `load_protocol` makes it.
+    told = [one for one in names if one not in ("name", *["epochs_of"] * ("epochs" in names))]
     examples = [(old.data, new.data), *([(old.test, new.test)] if in_one_folder else [])]
     return [
-        *(
-            f"{name} ({before.get(name)} and {now.get(name)})"
-            for name in names
-            if name != "name" or len(names) == 1  # a changed setting becomes part of the name
-        ),
+        *(f"{name} ({before.get(name)} and {now.get(name)})" for name in told or names),
         *(
             f"examples of {task}"
             for ours, theirs in examples

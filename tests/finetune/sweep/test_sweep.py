@@ -80,7 +80,11 @@ def test_more_tasks_models_rates_and_seeds_are_added(tmp_path):
 @pytest.mark.parametrize(
     ("before", "now", "message"),
     [
-        ({}, {"epochs": 9, "name": "x"}, r"in epochs \(2 and 9\): choose another folder"),
+        (
+            {},
+            {"epochs": 9, "epochs_of": {"a": 1}, "name": "x"},
+            r"in epochs \(2 and 9\): choose another folder",
+        ),
         ({}, {"name": "x"}, r"in name \(test and x\): "),
         ({}, {"text": "y"}, "in examples of tiny: .* another --name"),
         ({"test": "one"}, {"test": "another"}, "in examples of tiny: "),
