@@ -32,23 +32,35 @@ def class_tables(table: ScoreTable, results: SweepResults) -> list[ClassTable]:
             trial = chosen_trial(trials, table.rule) if trials else None
             file = predictions_file(trial.folder, column.split) if trial else None
             lines = json.loads(file.read_bytes()) if file and file.is_file() else []
-            if trial and lines and "label" in lines[0]:
+            if trial and (pairs := _pairs(lines)):
                 step = "" if row.step is None else f" step {row.step:,}"
                 where, name = (table.label(row) + step, column.title), f"{row.model}{step}"
                 at = f"learning rate {trial.result.learning_rate:g}, seed {trial.result.seed}"
                 remark = f"{name} on {column.title} at {at}: scores x 100; as X: predicted as X."
                 title = f"{column.title} by class: {where[0]}"
-                found.append(ClassTable(*where, Table(title, list(_rows(lines)), remark)))
+                found.append(ClassTable(*where, Table(title, list(_rows(pairs)), remark)))
     return found
 
 
-def _rows(lines: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+def _pairs(lines: list[dict[str, Any]]) -> list[Any]:
+    """Return what was expected and what predicted for each example, or for each tagged word."""
+    if not lines or "label" in lines[0]:
+        return [(line["expected"], line["label"]) for line in lines]
+    if isinstance(lines[0]["prediction"], list):
+        return [
+            pair
+            for line in lines
+            for pair in zip(line["expected"], line["prediction"], strict=True)
+        ]
+    return []
+
+
+def _rows(pairs: list[Any]) -> Iterator[dict[str, str]]:
     """Yield the scores of each class, times 100."""
     import numpy
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support  # takes seconds
     from sklearn.preprocessing import MultiLabelBinarizer
 
-    pairs = [[line["expected"], line["label"]] for line in lines]
     several = isinstance(pairs[0][0], list)
     sets = [cell if several else [cell] for pair in pairs for cell in pair]
     classes = sorted(

@@ -108,6 +108,12 @@ def test_tags_are_learned_and_the_same_in_transformers(encoder, tmp_path, in_thi
         assert [model.config.id2label[tag] for tag in best] == line["prediction"]
         right += line["prediction"] == line["expected"]
     assert right > 15
+    rows = csv.DictReader((tmp_path / "sweep" / "classes.csv").open())
+    tags = [tag for line in lines for tag in line["expected"]]
+    assert {row["class"]: int(row["examples"]) for row in rows} == {
+        **{tag: tags.count(tag) for tag in tags},
+        "macro average": len(tags),
+    }
 
 
 def test_answers_are_learned_and_the_same_in_transformers(
