@@ -1,4 +1,5 @@
 import random
+from functools import cached_property
 from types import SimpleNamespace
 
 import pytest
@@ -29,6 +30,23 @@ def files(tmp_path_factory):
     return folder
 
 
+class WorkerHere:
+    """Takes the place of a `Worker`; what it does is `start`."""
+
+    def __init__(self, prepare, receive):
+        self.prepare, self.receive = prepare, receive
+
+    def job(self, unit):
+        self.unit = unit
+        return self
+
+    def status(self):
+        return 0
+
+    def end(self):
+        pass
+
+
 @pytest.fixture
 def in_this_process(monkeypatch):
     """See `trials_here`."""
@@ -39,13 +57,8 @@ def trials_here(monkeypatch):
     """Let trials run here, where torch is imported; the process ends when none is `left`."""
     state = SimpleNamespace(left=None, ran=[])
 
-    class WorkerHere:
-        def __init__(self, prepare, receive):
-            self.runner = prepare()
-
-        def job(self, unit):
-            self.unit = unit
-            return self
+    class TrainingWorker(WorkerHere):
+        runner = cached_property(lambda self: self.prepare())
 
         def start(self):
             if state.left == len(state.ran):
@@ -53,11 +66,5 @@ def trials_here(monkeypatch):
             self.runner.run(self.unit, lambda message: None)
             state.ran.append(self.unit)
 
-        def status(self):
-            return 0
-
-        def end(self):
-            pass
-
-    monkeypatch.setattr(sweep_module, "Worker", WorkerHere)
+    monkeypatch.setattr(sweep_module, "Worker", TrainingWorker)
     return state

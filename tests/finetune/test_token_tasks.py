@@ -9,10 +9,8 @@ import torch
 import transformers
 
 from pretrain.convert.exports.in_transformers import quiet
-from tests.pretrain.convert.small_tokenizers import like_roberta, trained
+from tests.finetune.models.kept_case import save_transformers_model
 from tupelo.__main__ import main
-
-ROLES = ("cls", "pad", "sep", "unk", "mask")
 
 
 @pytest.fixture(scope="module", params=["own", "bert", "modernbert"])
@@ -20,21 +18,7 @@ def encoder(request, run, tmp_path_factory):
     """A run, or a small model of transformers with new weights."""
     if request.param == "own":
         return run
-    place = tmp_path_factory.mktemp("models") / request.param
-    tokenizer, names = trained("wordpiece"), [f"[{role.upper()}]" for role in ROLES]
-    if request.param == "modernbert":  # spaces are parts of tokens
-        tokenizer, names = like_roberta(), ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    tokens = {f"{role}_token": name for role, name in zip(ROLES, names, strict=True)}
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
-    config = transformers.CONFIG_MAPPING[request.param](
-        **{"vocab_size": len(fast), "hidden_size": 32, "num_hidden_layers": 2},
-        **{"num_attention_heads": 2, "max_position_embeddings": 48, "intermediate_size": 64},
-        **{"pad_token_id": fast.pad_token_id, "cls_token_id": fast.cls_token_id},
-    )
-    torch.manual_seed(3)
-    for part in (fast, transformers.AutoModelForMaskedLM.from_config(config)):
-        part.save_pretrained(place)
-    return place
+    return save_transformers_model(tmp_path_factory.mktemp("models"), request.param)
 
 
 def tagged(number, seed):

@@ -18,7 +18,6 @@ from pretrain.config.errors import ConfigError
 from pretrain.convert.pretrained import load_pretrained
 from tests.finetune.fine_tuning_case import numbers, protocol
 from tests.finetune.models import kept_case as case
-from tests.pretrain.convert.small_tokenizers import like_roberta, trained
 from tupelo.__main__ import main
 
 CPU = torch.device("cpu")
@@ -29,30 +28,13 @@ FAMILIES = {
     "distilbert": (("pre_classifier.", "classifier."), "nothing"),
     "bert": (("classifier.", "bert.pooler."), "bert.pooler."),  # saved as an encoder alone
 }
-ROLES = ("cls", "pad", "sep", "unk", "mask")
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def folder(request, tmp_path_factory):
-    """A small model of new weights with a tokenizer, as transformers saves it."""
     kind, place = request.param, tmp_path_factory.mktemp("models") / request.param
-    if kind in ("distilbert", "bert"):
-        tokenizer, names = trained("wordpiece"), [f"[{role.upper()}]" for role in ROLES]
-    else:
-        tokenizer, names = like_roberta(), ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    tokens = {f"{role}_token": name for role, name in zip(ROLES, names, strict=True)}
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
-    config = transformers.CONFIG_MAPPING[kind](
-        **{"vocab_size": len(fast), "hidden_size": 32, "num_hidden_layers": 2},
-        **{"num_attention_heads": 2, "max_position_embeddings": 34},
-        **{"hidden_dim" if kind == "distilbert" else "intermediate_size": 64},
-        **{"pad_token_id": fast.pad_token_id, "cls_token_id": fast.cls_token_id},
-    )
-    torch.manual_seed(3)
     auto = transformers.AutoModel if kind == "bert" else transformers.AutoModelForMaskedLM
-    for part in (fast, auto.from_config(config)):
-        part.save_pretrained(place)
-    return place
+    return case.save_transformers_model(place, kind, auto=auto)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy
 import torch
+import transformers
 
 from finetune.models.kept_model import save_model
 from finetune.results.model_folder import MODEL_FOLDER
@@ -15,9 +16,10 @@ from finetune.training.model import attention_on
 from finetune.training.train import FineTuning, build_task_model
 from pretrain.convert.pretrained import Pretrained
 from tests.finetune.fine_tuning_case import Notes, protocol, tiny_pretrained
-from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
+from tests.pretrain.convert.small_tokenizers import like_roberta, text_encoder_of, trained
 
 LENGTH = 24
+ROLES = ("cls", "pad", "sep", "unk", "mask")
 WORDS = ("the", "parser", "reads", "a", "file", "and", "returns", "list", "of", "names", "words")
 
 
@@ -62,6 +64,28 @@ def task_data(*, regression=False, pair=False, start=0.0):
         ]
 
     return TaskData(task, split(20, 0), {"dev": split(12, 1)}, {})
+
+
+def save_transformers_model(place, kind, *, auto=transformers.AutoModelForMaskedLM):
+    """Save a small model of new weights with a tokenizer, as transformers does; return its folder.
+
+    To RoBERTa's and ModernBERT's tokenizers the space before a word is a part of it.
+    """
+    tokenizer, names = trained("wordpiece"), [f"[{role.upper()}]" for role in ROLES]
+    if kind in ("roberta", "modernbert"):
+        tokenizer, names = like_roberta(), ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokens = {f"{role}_token": name for role, name in zip(ROLES, names, strict=True)}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
+    config = transformers.CONFIG_MAPPING[kind](
+        **{"vocab_size": len(fast), "hidden_size": 32, "num_hidden_layers": 2},
+        **{"num_attention_heads": 2, "max_position_embeddings": 34},
+        **{"hidden_dim" if kind == "distilbert" else "intermediate_size": 64},
+        **{"pad_token_id": fast.pad_token_id, "cls_token_id": fast.cls_token_id},
+    )
+    torch.manual_seed(3)
+    for part in (fast, auto.from_config(config)):
+        part.save_pretrained(place)
+    return place
 
 
 def fine_tuned(place, *, regression=False, pair=False, start=0.0, pretrained=None, **variant):

@@ -6,21 +6,15 @@ from finetune.results.result import read_result, save_result
 from finetune.sweep import sweep as sweep_module
 from finetune.sweep.sweep import TrialsRunning, TrialSweep
 from finetune.sweep.trial import Trial, result_of
+from tests.finetune.conftest import WorkerHere
 from tests.finetune.fine_tuning_case import protocol
 from tests.finetune.sweep.test_sweep import NEW, data, task
 
 SCORES = {"dev_matched": {"accuracy": 0.5}, "dev_mismatched": {"accuracy": 0.6}}
 
 
-class Worker:
+class Worker(WorkerHere):
     """Says and writes what a worker would: the second seed diverges."""
-
-    def __init__(self, prepare, receive):
-        self.receive, self.folder = receive, prepare.args[0].folder
-
-    def job(self, unit):
-        self.unit = unit
-        return self
 
     def start(self):
         self.receive(self.unit, 8)
@@ -28,14 +22,9 @@ class Worker:
         ended = [("finished", "", SCORES), ("diverged", "the loss is nan", None)]
         status, reason, scores = ended[self.unit.seed]
         found = result_of(self.unit, protocol(), status, reason=reason, scores=scores)
-        (self.folder / self.unit.folder).mkdir(parents=True)
-        save_result(self.folder / self.unit.folder, found)
-
-    def status(self):
-        return 0
-
-    def end(self):
-        pass
+        place = self.prepare.args[0].folder / self.unit.folder
+        place.mkdir(parents=True)
+        save_result(place, found)
 
 
 def test_each_end_is_said_and_a_remark_once(tmp_path, monkeypatch, capsys):
@@ -53,7 +42,7 @@ def test_each_end_is_said_and_a_remark_once(tmp_path, monkeypatch, capsys):
     assert "fine-tuning: 100%" in errors and "196/196" in errors
 
 
-class KilledWorker(Worker):
+class KilledWorker(WorkerHere):
     """Ends in a trial as where the system ends it for lack of memory."""
 
     def start(self):

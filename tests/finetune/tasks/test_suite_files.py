@@ -5,7 +5,7 @@ import pytest
 from finetune.tasks.glue import GLUE
 from finetune.tasks.suite_files import read_task
 from finetune.tasks.task import Example, TaskError
-from tests.finetune.small_glue import SMALL_GLUE, write_rows, write_small_glue
+from tests.finetune.small_glue import write_small_glue
 
 
 @pytest.fixture
@@ -84,10 +84,9 @@ def test_pairs_that_mnlis_annotators_did_not_agree_on_are_left_out(glue):
 
 
 def test_line_ends_of_windows_change_nothing(glue, tmp_path):
-    for file, rows in SMALL_GLUE.items():
-        write_rows(tmp_path / "windows" / file, rows, end="\r\n")
+    windows = write_small_glue(tmp_path / "windows", end="\r\n")
     for name in GLUE.tasks:
-        assert read(name, tmp_path / "windows")[:4] == read(name, glue)[:4]
+        assert read(name, windows)[:4] == read(name, glue)[:4]
 
 
 def test_a_zero_byte_and_a_missing_end_of_the_last_line_are_no_reason_to_stop(glue):
