@@ -67,54 +67,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, field in OwnTask.model_fields.items():
         option = "--text" if name == "texts" else f"--{name}"
         own.add_argument(option, dest=name, help=field.description, **kinds.get(name, {}))
-    _add_sweep(parser.add_argument_group("sweep"))
-    _add_protocol(parser.add_argument_group("protocol"))
-
-
-def _add_sweep(group: Any) -> None:
-    group.add_argument(
+    sweep = parser.add_argument_group("sweep")
+    sweep.add_argument(
         "--checkpoints",
         nargs="+",
         default=[NEWEST],
         metavar="STEP",
         help="of each run: newest, all, or steps (default: newest)",
     )
-    group.add_argument(
+    sweep.add_argument(
         "--from-scratch", action="store_true", help="also the same encoders with random weights"
     )
-    group.add_argument("--to", type=Path, metavar="FOLDER", help="default: RUN/finetune/PROTOCOL")
-    group.add_argument(
+    sweep.add_argument("--to", type=Path, metavar="FOLDER", help="default: RUN/finetune/PROTOCOL")
+    sweep.add_argument(
         "--at-once",
         type=at_least_1,
         metavar="N",
         help="trials at once; default: one per GPU or CPU core",
     )
-    group.add_argument(
+    sweep.add_argument(
         "--keep",
         choices=get_args(Keep),
         help="models to keep: best (the median seed of each task's best learning rate), all or "
         "none; default: as before, or best",
     )
-    group.add_argument(
+    sweep.add_argument(
         "--predict-test", action="store_true", help="write predictions of the test sets"
     )
-    group.add_argument("--dry-run", action="store_true", help="print what would run")
-
-
-def _add_protocol(group: Any) -> None:
-    group.add_argument(
+    sweep.add_argument("--dry-run", action="store_true", help="print what would run")
+    protocol = parser.add_argument_group("protocol")
+    protocol.add_argument(
         "--protocol",
         default="quick",
         help="quick, tupe, pld, electra, or a .toml file (default: quick)",
     )
     for name in CHANGEABLE:
-        field = Protocol.model_fields[name]
-        group.add_argument(
-            f"--{name}",
-            default=argparse.SUPPRESS,
-            metavar="X",
-            help=field.description,
-        )
+        words = Protocol.model_fields[name].description
+        protocol.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="X", help=words)
 
 
 def main(arguments: argparse.Namespace) -> None:

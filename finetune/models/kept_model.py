@@ -62,13 +62,6 @@ class KeptModel(NamedTuple):
     weights: dict[str, Tensor]  # state dict of its task model, fp32, on the CPU
     text_encoder: TextEncoder
 
-    def restored(self, *, attention: str = "eager") -> AnyTaskModel:
-        """Return the model with its weights, in evaluation mode."""
-        record = self.record
-        model = task_model(record.model, record.target, attention=attention)
-        model.load_state_dict(self.weights, strict=False)  # some of transformers have buffers
-        return model.eval()
-
 
 def save_model(
     trial: Path,
@@ -180,7 +173,11 @@ class Predictor:
     def __init__(self, kept: KeptModel, device: torch.device) -> None:
         self.record, self._text_encoder = kept.record, kept.text_encoder
         self.num_cut = 0  # texts, so far, that fill the longest row
-        self._model = kept.restored(attention=attention_on(device, kept.record.model)).to(device)
+        settings = kept.record.model
+        self._model = task_model(
+            settings, kept.record.target, attention=attention_on(device, settings)
+        ).to(device)
+        self._model.load_state_dict(kept.weights, strict=False)  # some of transformers have buffers
 
     @property
     def columns(self) -> list[str]:

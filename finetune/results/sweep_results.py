@@ -163,7 +163,22 @@ def read_sweep_results(folders: Sequence[Path]) -> SweepResults:
                 f"{shell_command('finetune', 'run', 'RUN')}"
             )
         for trial in itertools.chain.from_iterable(ended):
-            _add(trials, trial)
+            result, begun = trial.result, next(iter(trials.values()), trial)
+            if result.protocol != begun.result.protocol:
+                raise ConfigError(
+                    f"{begun.folder} follows protocol {begun.result.protocol}, {trial.folder} "
+                    f"protocol {result.protocol}: their scores cannot be compared; name the "
+                    f"folders of one protocol, such as RUN/finetune/{result.protocol}"
+                )
+            key = (trial.row, result.task, result.learning_rate, result.seed)
+            known = trials.setdefault(key, trial)
+            if known.result.status == "failed":  # another folder may hold one that ended
+                trials[key] = trial
+            elif result.status != "failed" and result.scores != known.result.scores:
+                raise ConfigError(
+                    f"{known.folder} and {trial.folder} are the same trial of {trial.row.model} on "
+                    f"{result.task}, with different scores; leave one of the folders out"
+                )
     majority: dict[str, Scores] = {}  # of each task the first: other examples are refused
     for file in _files(places, MAJORITY_FILE):
         for task, stored in read_majority(file.parent).items():
@@ -214,27 +229,6 @@ def with_main_first(scores: Scores, main: str | None, place: Path) -> Scores:
                 f"{place} has no {main}: choose another folder, or --metric of {', '.join(metrics)}"
             )
     return {split: {main: found[main], **found} for split, found in scores.items()}
-
-
-def _add(trials: dict[tuple[TableRow, str, float, int], EndedTrial], trial: EndedTrial) -> None:
-    """Add a trial once if several folders hold it; a failed one is replaced by one that ended."""
-    result = trial.result
-    first = next(iter(trials.values()), trial)
-    if result.protocol != first.result.protocol:
-        raise ConfigError(
-            f"{first.folder} follows protocol {first.result.protocol}, {trial.folder} protocol "
-            f"{result.protocol}: their scores cannot be compared; name the folders of one "
-            f"protocol, such as RUN/finetune/{result.protocol}"
-        )
-    key = (trial.row, result.task, result.learning_rate, result.seed)
-    known = trials.get(key)
-    if known is None or known.result.status == "failed":
-        trials[key] = trial
-    elif result.status != "failed" and result.scores != known.result.scores:
-        raise ConfigError(
-            f"{known.folder} and {trial.folder} are the same trial of {trial.row.model} on "
-            f"{result.task}, with different scores; leave one of the folders out"
-        )
 
 
 def _files(folders: Iterable[Path], name: str) -> list[Path]:

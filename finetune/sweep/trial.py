@@ -20,7 +20,6 @@ from finetune.models.kept_model import save_model
 from finetune.protocol import Protocol
 from finetune.results.model_folder import has_model, remove_model
 from finetune.results.result import (
-    Scores,
     Status,
     TrialResult,
     predictions_file,
@@ -196,15 +195,8 @@ class TrialRunner:
         return result
 
 
-def result_of(
-    trial: Trial,
-    protocol: Protocol,
-    status: Status,
-    *,
-    reason: str,
-    scores: Scores | None = None,
-) -> TrialResult:
-    """Return the result of a trial that ended with this status."""
+def result_of(trial: Trial, protocol: Protocol, status: Status, **ending: Any) -> TrialResult:
+    """Return the result of a trial that ended with this status; `ending`: reason and scores."""
     return TrialResult(
         **trial.model.model_dump(exclude={"digest"}),
         task=trial.task.name,
@@ -213,8 +205,7 @@ def result_of(
         seed=trial.seed,
         epochs=protocol.epochs_on(trial.task.name),
         status=status,
-        reason=reason,
-        scores=scores or {},
+        **ending,
     )
 
 

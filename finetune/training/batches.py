@@ -37,7 +37,7 @@ class TokenRows:
 
     def __init__(
         self,
-        rows: Sequence[Sequence[int]],
+        rows: Sequence[Sequence[int] | NDArray[numpy.int32]],
         *,
         pad: int,
         longest: int,
@@ -54,7 +54,7 @@ class TokenRows:
         self.lengths = numpy.array([len(row) for row in rows], dtype=numpy.int64)
         assert len(rows) and self.lengths.min() > 0 and self.lengths.max() <= longest
         self._ends = self.lengths.cumsum()
-        self._ids = numpy.fromiter((i for row in rows for i in row), dtype=numpy.int32)
+        self._ids = numpy.concatenate(rows).astype(numpy.int32)
         self._pad, self.longest = pad, longest
         places = [(0,)] * len(rows) if places is None else places
         self.num_places = numpy.array([len(each) for each in places], dtype=numpy.int64)

@@ -90,7 +90,8 @@ def encode_split(
             for number, example in enumerate(examples)
             for row in rows_of(number, example, text_encoder, length)
         ]
-        ids, places = [row.ids for row in found], [row.places for row in found]
+        ids: list[Any] = [row.ids for row in found]
+        places = [row.places for row in found]
     else:
         found, places = [], None
         ids = [text_encoder.ids(*each.texts, max_length=length) for each in examples]

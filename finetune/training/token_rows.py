@@ -17,9 +17,9 @@ class TokenRow(NamedTuple):
     """A row, and what its outputs mean."""
 
     example: int  # its number in the split
-    ids: list[int]
+    ids: NDArray[numpy.int32]  # compact, as `where`: a data set has millions of them
     places: NDArray[numpy.int64]  # P tokens
-    where: NDArray[numpy.int64]  # of tags P words; of answers P x 2 characters, of [CLS] 0 and 0
+    where: NDArray[Any]  # of tags P words; of answers P x 2 characters, of [CLS] 0 and 0
     label: tuple[int, ...]  # of tags P; of an answer the places of its ends, or 0 and 0, and P
 
 
@@ -35,7 +35,7 @@ def tagged_row(
     tags: Any = example.label
     label = () if tags is None else tuple(tags[word] for word in words_P)
     row = [encoder.special["cls"], *ids[: length - 2], encoder.special["sep"]]
-    yield TokenRow(number, row, first_P + 1, words_P, label)
+    yield TokenRow(number, numpy.array(row, numpy.int32), first_P + 1, words_P, label)
 
 
 def windows(number: int, example: Example, encoder: TextEncoder, length: int) -> Iterator[TokenRow]:
@@ -50,14 +50,14 @@ def windows(number: int, example: Example, encoder: TextEncoder, length: int) ->
     room, first = length - len(question) - 3, len(question) + 2
     for start in range(0, max(1, len(ids) - length // 4), room - length // 4):
         window = slice(start, start + room)
-        where = numpy.array([(0, 0), *spans[window]])
-        row = [cls, *question, sep, *ids[window], sep]
+        where = numpy.array([(0, 0), *spans[window]], numpy.int32)
+        row = numpy.array([cls, *question, sep, *ids[window], sep], numpy.int32)
         places = numpy.array([0, *range(first, first + len(where) - 1)])
         label = (*_ends(where, example), len(where))
         yield TokenRow(number, row, places, where, label)
 
 
-def _ends(where: NDArray[numpy.int64], example: Example) -> tuple[int, int]:
+def _ends(where: NDArray[Any], example: Example) -> tuple[int, int]:
     """Return the places of the first and the last token of the first answer."""
     answers: Any = example.label
     if not answers:

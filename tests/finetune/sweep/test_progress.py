@@ -19,7 +19,7 @@ class Worker(WorkerHere):
     def start(self):
         self.receive(self.unit, 8)
         self.receive(self.unit, "3 rows are cut")
-        ended = [("finished", "", SCORES), ("diverged", "the loss is nan", None)]
+        ended = [("finished", "", SCORES), ("diverged", "the loss is nan", {})]
         status, reason, scores = ended[self.unit.seed]
         found = result_of(self.unit, protocol(), status, reason=reason, scores=scores)
         place = self.prepare.args[0].folder / self.unit.folder

@@ -260,7 +260,7 @@ def test_what_is_over_is_run_again_only_if_it_failed_or_something_of_it_is_wante
 
     assert not is_over()
     for status in ("failed", "diverged", "finished"):
-        scores = {"dev": {"accuracy": 0.5}} if status == "finished" else None
+        scores = {"dev": {"accuracy": 0.5}} if status == "finished" else {}
         save_result(place, result_of(TRIAL, protocol(), status, reason="", scores=scores))
         assert is_over() == (status != "failed")
         assert is_over(predicts_test=True) == (status == "diverged")

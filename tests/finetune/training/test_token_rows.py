@@ -33,7 +33,7 @@ def test_a_word_has_the_output_of_its_first_token_and_cut_words_are_outside():
     example = Example(("ab", "c", "de", "fg"), (0, 1, 2, 0), "0")
     split = encode_split([example], "tags", Letters(), 7)
     (row,) = split.meaning
-    assert row.ids == [2, *map(ord, "abcde"), 3]
+    assert row.ids.tolist() == [2, *map(ord, "abcde"), 3]
     assert (row.places.tolist(), row.where.tolist(), row.label) == ([1, 3, 4], [0, 1, 2], (0, 1, 2))
     assert split.rows.batch(numpy.array([0])).positions_M.tolist() == [1, 3, 4]
     target = target_of(Task("t", ("A", "B", "O"), (), ("words",), form="tags"), [example.label])
@@ -47,7 +47,7 @@ def test_windows_cover_the_text_and_hold_the_answer_where_they_can():
     split = encode_split([example], "answers", Letters(), 20)
     covered = set()
     for row in split.meaning:
-        assert len(row.ids) <= 20 and row.ids[:10] == [2, *[ord("q")] * 8, 3]
+        assert len(row.ids) <= 20 and row.ids[:10].tolist() == [2, *[ord("q")] * 8, 3]
         spans = [tuple(span) for span in row.where[1:]]
         assert [chr(row.ids[place]) for place in row.places[1:]] == [text[a:b] for a, b in spans]
         covered |= set(spans)
