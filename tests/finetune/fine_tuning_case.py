@@ -17,18 +17,10 @@ from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 VOCABULARY, LONGEST = 40, 30
 
 
-def model_settings(**changes):
-    return ModelSettings(
-        **{
-            **{"num_layers": 2, "width": 16, "num_heads": 2, "feedforward_width": 32},
-            **{"vocabulary_size": VOCABULARY, "max_sequence_length": 32},
-            **changes,
-        }
-    )
-
-
 def tiny_pretrained(**changes):
-    settings = model_settings(**changes)
+    shape = {"num_layers": 2, "width": 16, "num_heads": 2, "feedforward_width": 32}
+    shape |= {"vocabulary_size": VOCABULARY, "max_sequence_length": 32}
+    settings = ModelSettings(**shape | changes)
     torch.manual_seed(5)
     weights = MaskedLanguageModel(settings).state_dict()
     return Pretrained(settings, weights, None, "tiny", "/tiny", 7, LONGEST)

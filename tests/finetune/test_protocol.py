@@ -3,40 +3,44 @@
 import pytest
 
 from finetune.protocol import PROTOCOLS, load_protocol
+from finetune.tasks.glue import GLUE
 from pretrain.config.errors import ConfigError
 
-
-def test_tupe_is_the_fine_tuning_column_of_its_table_1():
-    tupe = load_protocol("tupe")
-    assert tupe.learning_rates == (2e-5, 3e-5, 4e-5, 5e-5)
-    assert (tupe.batch, tupe.warmup_ratio, tupe.sequence_length) == (32, 0.06, 512)
-    assert (tupe.schedule, tupe.epsilon, tupe.betas) == ("warmup_linear", 1e-6, (0.9, 0.999))
-    assert (tupe.max_gradient_norm, tupe.weight_decay) == (1.0, 0.01)
-    assert (tupe.dropout, tupe.attention_dropout) == (0.1, 0.1)
-    assert tupe.seeds == 5  # Sec. 4.1
-    five = {"MNLI", "QQP", "QNLI"}  # footnote a
-    for task in ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"):
-        assert tupe.epochs_on(task) == (5 if task in five else 10)
+ADAM = {"epsilon": 1e-6, "betas": (0.9, 0.999), "schedule": "warmup_linear"}
+DROPOUT = {"dropout": 0.1, "attention_dropout": 0.1}
 
 
-def test_pld_is_what_its_appendix_d_says():
-    pld = load_protocol("pld")
-    assert (pld.batch, pld.warmup_ratio, pld.epochs, pld.seeds) == (32, 0.1, 5, 5)
-    assert (pld.schedule, pld.epochs_of) == ("warmup_linear", {})
-
-
-def test_electra_is_the_table_of_its_appendix_and_where_that_is_silent_its_code():
-    electra = load_protocol("electra")
-    assert (electra.learning_rates, electra.layer_decay) == ((1e-4,), 0.8)
-    assert (electra.schedule, electra.warmup_ratio) == ("warmup_linear", 0.1)
-    assert (electra.epsilon, electra.betas, electra.weight_decay) == (1e-6, (0.9, 0.999), 0)
-    assert (electra.dropout, electra.attention_dropout, electra.batch) == (0.1, 0.1, 32)
-    assert electra.seeds == 10  # Sec. 3.1
-    ten = {"RTE", "STS-B"}
-    for task in ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI"):
-        assert electra.epochs_on(task) == (10 if task in ten else 3)
-        assert electra.orders_on(task) == (2 if task in {"MRPC", "STS-B"} else 1)
-    assert (electra.sequence_length, electra.max_gradient_norm) == (128, 1.0)
+@pytest.mark.parametrize(
+    ("name", "values", "epochs"),
+    [
+        (
+            "tupe",  # the fine-tuning column of its Table 1, the seeds of Sec. 4.1
+            ADAM
+            | DROPOUT
+            | {"learning_rates": (2e-5, 3e-5, 4e-5, 5e-5), "batch": 32, "warmup_ratio": 0.06}
+            | {"sequence_length": 512, "max_gradient_norm": 1.0, "weight_decay": 0.01, "seeds": 5},
+            dict.fromkeys(GLUE.tasks, 10) | dict.fromkeys(("MNLI", "QQP", "QNLI"), 5),  # footnote a
+        ),
+        (
+            "pld",  # its appendix D
+            {"batch": 32, "warmup_ratio": 0.1, "seeds": 5, "schedule": "warmup_linear"},
+            dict.fromkeys(GLUE.tasks, 5),
+        ),
+        (
+            "electra",  # the table of its appendix, where that is silent its code; Sec. 3.1
+            ADAM
+            | DROPOUT
+            | {"learning_rates": (1e-4,), "batch": 32, "warmup_ratio": 0.1, "layer_decay": 0.8}
+            | {"sequence_length": 128, "max_gradient_norm": 1.0, "weight_decay": 0, "seeds": 10}
+            | {"both_orders": ("MRPC", "STS-B")},
+            dict.fromkeys(GLUE.tasks, 3) | dict.fromkeys(("RTE", "STS-B"), 10),
+        ),
+    ],
+)
+def test_the_values_of_a_protocol_are_those_of_its_paper(name, values, epochs):
+    found = load_protocol(name)
+    assert {setting: getattr(found, setting) for setting in values} == values
+    assert {task: found.epochs_on(task) for task in GLUE.tasks} == epochs
 
 
 def test_every_protocol_can_be_read_and_is_called_after_its_file():

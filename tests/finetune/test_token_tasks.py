@@ -59,8 +59,8 @@ def fine_tuned(encoder, folder, suffix, make, *words):
 def loaded(trial, auto):
     """Return the kept model and its tokenizer, as transformers loads them."""
     with quiet():
-        found = [kind.from_pretrained(trial / "model", trust_remote_code=True) for kind in auto]
-    return found[0].eval(), found[1]
+        kinds = (auto, transformers.AutoTokenizer)
+        return [each.from_pretrained(trial / "model", trust_remote_code=True) for each in kinds]
 
 
 def predicted(trial, file, capsys):
@@ -79,8 +79,7 @@ def test_tags_are_learned_and_the_same_in_transformers(encoder, tmp_path, in_thi
     words = ("--learning_rates", "1e-2", "--epochs", "6", "--class_weights", "balanced")
     trial, file = fine_tuned(encoder, tmp_path, ".conll", tagged, *words)
     lines = predicted(trial, file, capsys)
-    auto = (transformers.AutoModelForTokenClassification, transformers.AutoTokenizer)
-    model, tokenizer = loaded(trial, auto)
+    model, tokenizer = loaded(trial, transformers.AutoModelForTokenClassification)
     right = 0
     for sentence, line in zip(file.read_text().split("\n\n"), lines, strict=True):
         words = [row.split()[0] for row in sentence.split("\n") if row]
@@ -106,8 +105,7 @@ def test_answers_are_learned_and_the_same_in_transformers(
     words = ("--learning_rates", "5e-3", "--epochs", "8")
     trial, file = fine_tuned(encoder, tmp_path, ".json", questions, *words)
     lines = predicted(trial, file, capsys)
-    auto = (transformers.AutoModelForQuestionAnswering, transformers.AutoTokenizer)
-    model, tokenizer = loaded(trial, auto)
+    model, tokenizer = loaded(trial, transformers.AutoModelForQuestionAnswering)
     asked = [
         (one["question"], paragraph["context"])
         for paragraph in json.loads(file.read_text())["data"][0]["paragraphs"]

@@ -18,7 +18,6 @@ from pretrain.config.errors import ConfigError
 from pretrain.convert.pretrained import load_pretrained
 from tests.finetune.fine_tuning_case import numbers, protocol
 from tests.finetune.models import kept_case as case
-from tupelo.__main__ import main
 
 CPU = torch.device("cpu")
 # What is new in a classifier, and what of the encoder comes after its blocks.
@@ -143,17 +142,6 @@ def test_a_loaded_encoder_has_the_states_of_transformers(folder):
             loaded.fill_mask("a [MASK]")
     else:
         assert len(loaded.fill_mask("a [MASK] of names", top=3)[0]) == 3
-
-
-def test_the_command_fine_tunes_a_folder_and_predicts(
-    folder, files, tmp_path, in_this_process, capsys
-):
-    words = ["--train", files / "train.tsv", "--dev", files / "dev.tsv", "--text", "text"]
-    words += ["--label", "begins", "--seeds", "1", "--epochs", "1", "--learning_rates", "1e-3"]
-    main(["finetune", "run", *map(str, [folder, "--to", tmp_path / "sweep", *words])])
-    capsys.readouterr()
-    main(["finetune", "predict", str(tmp_path / "sweep"), str(files / "test.tsv")])
-    assert capsys.readouterr().out.count("\n") == 9
 
 
 def test_attached_positions_are_refused_before_anything_runs(kept, monkeypatch):

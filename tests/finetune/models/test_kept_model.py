@@ -83,15 +83,6 @@ def test_what_transformers_has_trained_further_and_saved_again_predicts(case, tm
     assert found == pytest.approx(2 * outputs_in_training(case), rel=1e-5, abs=1e-5)
 
 
-def test_a_regression_that_transformers_has_saved_again_predicts_the_same(stock_numbers, tmp_path):
-    with quiet():
-        for kind in (AutoModelForSequenceClassification, AutoTokenizer):
-            kind.from_pretrained(stock_numbers.folder).save_pretrained(tmp_path)
-    found = Predictor(read_model(tmp_path), CPU).outputs(development_texts(stock_numbers))
-    # fp32 beside a mean of five million
-    assert found == pytest.approx(outputs_in_training(stock_numbers), rel=1e-6)
-
-
 @pytest.mark.parametrize("name", ["classes", "stock_numbers"])
 def test_a_folder_of_before_is_opened(name, tmp_path, request):
     case = request.getfixturevalue(name)

@@ -7,6 +7,7 @@ import pytest
 from finetune.report import figures
 from finetune.report.score_table import score_table
 from finetune.results.sweep_results import read_sweep_results
+from finetune.tasks.glue import GLUE
 from tests.finetune.report.score_case import write_result
 
 # PLD's Fig. 10; its last two are called "SST-B".
@@ -14,13 +15,6 @@ PLD_PANELS = (
     *("MNLI-m", "MNLI-mm", "QNLI", "QQP accuracy", "RTE", "SST-2", "WNLI", "CoLA"),
     *("MRPC accuracy", "MRPC F1", "STS-B Pearson", "STS-B Spearman"),
 )
-METRICS = {
-    "CoLA": ("matthews",),
-    "MRPC": ("accuracy", "f1"),
-    "STS-B": ("pearson", "spearman"),
-    "QQP": ("accuracy", "f1"),
-}
-TASKS = ("MNLI", "QNLI", "QQP", "RTE", "SST-2", "WNLI", "CoLA", "MRPC", "STS-B")
 
 
 @pytest.fixture
@@ -40,19 +34,19 @@ def drawn(monkeypatch):
 
 def metrics_of(task, seed, step, rate):
     """Return scores in which every metric of every set is another number."""
-    splits = ("dev_matched", "dev_mismatched") if task == "MNLI" else ("dev",)
-    start = 0.3 + 0.01 * TASKS.index(task) + 0.02 * seed + step / 1e5 + 10 * rate
+    known = GLUE.tasks[task]
+    start = 0.3 + 0.01 * [*GLUE.tasks].index(task) + 0.02 * seed + step / 1e5 + 10 * rate
     return {
         split: {
             metric: start + 0.1 * place + 0.2 * number
-            for number, metric in enumerate(METRICS.get(task, ("accuracy",)))
+            for number, metric in enumerate(known.metrics)
         }
-        for place, split in enumerate(splits)
+        for place, split in enumerate(known.development)
     }
 
 
 def test_there_is_a_panel_for_every_metric_of_plds_figure_10(tmp_path, drawn):
-    for task in TASKS:
+    for task in GLUE.tasks:
         for step in (1000, 2000):
             for seed in range(3):
                 for rate in (1e-3, 2e-3):

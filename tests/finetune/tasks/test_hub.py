@@ -42,10 +42,6 @@ def test_labels_are_the_hubs_numbers_and_none_in_test():
     assert data.train == [Example(("Birds sing.",), 1, "0"), Example(("Birds sings.",), 0, "1")]
     assert data.development == {"dev": [Example(("A birds.",), 0, "0")]}
     assert data.test == {"test": [Example(("The bird.",), None, "0")]}
-
-
-@pytest.mark.usefixtures("library")
-def test_mnli_has_all_its_sets():
     data = read_task(GLUE, GLUE.tasks["MNLI"], "hub")
     assert data.train == [Example(("He came.", "He went."), 2, "7")]
     assert list(data.development) == ["dev_matched", "dev_mismatched"]
