@@ -69,7 +69,7 @@ def build_task_model(
     *,
     target: Target,
     seed: int,
-    takes_weights: bool,
+    takes_weights: bool = True,
     attention: str = "eager",
 ) -> AnyTaskModel:
     """Build the model; the head, and without `takes_weights` everything, is drawn from the seed."""

@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+import torch
 from transformers import pipeline
 
 from data_prep.files.errors import UserError
@@ -17,11 +18,12 @@ from finetune.results.model_folder import kept_folder
 from finetune.results.result import read_result
 from finetune.results.sweep_results import read_sweep_results
 from finetune.sweep import references
-from finetune.sweep.references import read_model_refs
+from finetune.sweep.references import load_model, read_model_refs
 from pretrain.config.errors import ConfigError
 from pretrain.convert.exports.in_transformers import quiet
 from tests.finetune.conftest import trials_here
 from tests.finetune.fine_tuning_case import tiny_pretrained
+from tests.finetune.small_glue import write_small_glue
 from tupelo.__main__ import main
 
 NO_TASK = "name tasks of a suite .* or one of your own .* and not both"
@@ -275,3 +277,31 @@ def test_a_model_keeps_the_name_that_it_has_in_its_sweep(tmp_path, monkeypatch):
     recorded, found = names([first, twin], recorded)
     assert found == ["small", "twin"]
     assert names([twin], recorded)[1] == ["twin"]
+
+
+@pytest.mark.parametrize("checkpoints", [["newest"], ["all"]])
+def test_a_reference_stays_at_its_checkpoint_when_pre_training_goes_on(run, tmp_path, checkpoints):
+    growing = shutil.copytree(run, tmp_path / "run")
+    model = [*read_model_refs([str(growing)], checkpoints, from_scratch=False)][-1]
+    shutil.copytree(growing / "checkpoints/step_00000010", growing / "checkpoints/step_00000030")
+    expected = load_model(model.source)
+    (found,) = read_model_refs([str(growing)], ["20"], from_scratch=False)
+    assert (model.step, expected.step, found) == (20, 20, model)
+    weights = load_model(found.source).weights
+    assert all(torch.equal(weights[name], expected.weights[name]) for name in weights)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_tasks_of_a_suite_are_swept_and_shown(run, tmp_path, capfd):
+    glue, sweep = write_small_glue(tmp_path / "data"), tmp_path / "sweep"
+    words = ["--tasks", "mnli", "STSB", "--glue", str(glue), "--to", str(sweep), "--predict-test"]
+    words += ["--epochs", "1", "--seeds", "1", "--learning_rates", "1e-3"]
+    main(["finetune", "run", str(run), *words])
+    columns = ["model", "steps", "STS-B", "MNLI-m", "MNLI-mm"]
+    assert columns in [line.split()[:5] for line in capfd.readouterr().out.splitlines()]
+    results = [read_result(file.parent) for file in sweep.rglob("result.json")]
+    splits = {result.task: [*result.scores] for result in results}
+    assert splits == {"MNLI": ["dev_matched", "dev_mismatched"], "STS-B": ["dev"]}
+    names = {file.name for file in sweep.rglob("predictions_test*.json")}
+    splits = ("test", "test_matched", "test_mismatched")
+    assert names == {f"predictions_{split}.json" for split in splits}

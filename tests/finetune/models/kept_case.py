@@ -108,7 +108,6 @@ def fine_tuned(place, *, regression=False, pair=False, start=0.0, pretrained=Non
         *(pretrained, rules),
         target=rows.target,
         seed=0,
-        takes_weights=True,
         attention=attention_on(device, pretrained.model),
     )
     run = FineTuning(model, rows, rules, learning_rate=1e-3, seed=0, device=device)

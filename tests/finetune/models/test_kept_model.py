@@ -125,9 +125,7 @@ def test_the_start_of_another_task_is_the_encoder_with_a_new_head(classes):
     assert (start.name, start.step) == ("tiny step 7 after letters", None)
     assert start.sequence_length == classes.pretrained.sequence_length
     model, fresh = (
-        build_task_model(
-            each, protocol(), target=Classes(2), seed=3, takes_weights=True
-        ).state_dict()
+        build_task_model(each, protocol(), target=Classes(2), seed=3).state_dict()
         for each in (start, classes.pretrained)
     )
     for name, tensor in classes.run.model.state_dict().items():

@@ -1,18 +1,102 @@
-"""Examples become rows; those of a symmetric task become two."""
+"""Rows of texts, of tagged words and of questions: what the model sees, learns, and is asked."""
 
+import numpy
 import pytest
+import torch
 
-from finetune.tasks.task import Example, Task, TaskData
-from finetune.training.encoding import encode_task
+from finetune.tasks.task import Answer, Example, Task, TaskData
+from finetune.training.encoding import encode_split, encode_task
+from finetune.training.metrics import METRICS
+from finetune.training.targets import Spans, Tags, target_of
 
 
 class Letters:
-    """A text encoder of which every letter is a token."""
+    """A text encoder of which every letter is a token, and the space before a word part of one."""
 
-    pad = 0
+    pad, special = 0, {"cls": 2, "sep": 3}
 
     def ids(self, first, second, *, max_length):
         return [2, *map(ord, first), 3, *map(ord, second), 3][:max_length]
+
+    def pieces(self, text):
+        pairs = [(n, letter) for n, letter in enumerate(text) if letter != " "]
+        return [ord(a) for _, a in pairs], [(n - (text[n - 1 : n] == " "), n + 1) for n, _ in pairs]
+
+
+def logits_of(split, marks, num_outputs):
+    """Return zeros, but 1 where `marks` has row, place, and output."""
+    starts = [0, *split.rows.num_places.cumsum()]
+    found = numpy.zeros((starts[-1], num_outputs), numpy.float32)
+    for row, place, output, value in marks:
+        found[starts[row] + place, output] = value
+    return found
+
+
+def test_a_word_has_the_output_of_its_first_token_and_cut_words_are_outside():
+    example = Example(("ab", "c", "de", "fg"), (0, 1, 2, 0), "0")
+    split = encode_split([example], "tags", Letters(), 7)
+    (row,) = split.meaning
+    assert row.ids.tolist() == [2, *map(ord, "abcde"), 3]
+    assert (row.places.tolist(), row.where.tolist(), row.label) == ([1, 3, 4], [0, 1, 2], (0, 1, 2))
+    assert split.rows.batch(numpy.array([0])).positions_M.tolist() == [1, 3, 4]
+    target = target_of(Task("t", ("A", "B", "O"), (), ("words",), form="tags"), [example.label])
+    logits = logits_of(split, [(0, 0, 1, 1.0), (0, 1, 0, 1.0), (0, 2, 1, 1.0)], 3)
+    assert target.predictions(logits, split) == [(1, 0, 1, 2)]
+
+
+def test_windows_cover_the_text_and_hold_the_answer_where_they_can():
+    text = "abcdefghij" * 4
+    example = Example(("q" * 30, text), (Answer(17, "hij"),), "0")
+    split = encode_split([example], "answers", Letters(), 20)
+    covered = set()
+    for row in split.meaning:
+        assert len(row.ids) <= 20 and row.ids[:10].tolist() == [2, *[ord("q")] * 8, 3]
+        spans = [tuple(span) for span in row.where[1:]]
+        assert [chr(row.ids[place]) for place in row.places[1:]] == [text[a:b] for a, b in spans]
+        covered |= set(spans)
+        first, last, size = row.label
+        has_all = {(17, 18), (18, 19), (19, 20)} <= set(spans)
+        assert size == len(row.places) and (first > 0) == has_all
+        assert not has_all or (row.where[first, 0], row.where[last, 1]) == (17, 20)
+    assert covered == {(n, n + 1) for n in range(40)}
+    assert [split.num_begun(numpy.array([n])) for n in range(3)] == [1, 0, 0]
+
+
+def test_the_best_answer_of_all_windows_wins_unless_every_window_says_none():
+    examples = [Example(("q", "abcdefgh"), (), "0"), Example(("q", "xyz"), (), "1")]
+    split = encode_split(examples, "answers", Letters(), 9)
+    assert [row.example for row in split.meaning] == [0, 0, 1]
+    marks = [
+        *((0, 2, 0, 3.0), (0, 3, 1, 3.0)),  # "bc"
+        *((1, 4, 0, 5.0), (1, 1, 1, 5.0)),  # ends before it begins
+        *((0, 0, 0, 9.0), (2, 0, 0, 5.0), (2, 1, 0, 1.0), (2, 3, 1, 1.0)),  # none; "xyz"
+    ]
+    logits = logits_of(split, marks, 2)
+    assert Spans(may_be_none=True).predictions(logits, split) == ["bc", ""]
+    assert Spans().predictions(logits, split) == ["bc", "xyz"]
+
+
+def test_the_losses_are_those_of_each_word_and_of_both_ends():
+    torch.manual_seed(0)
+    logits = torch.randn(7, 2)
+    of_tags = Tags(2).loss(logits, [(0, 1, 1), (1, 0, 0, 1)])
+    right = (0, 1, 1, 1, 0, 0, 1)
+    plain = [-row.log_softmax(0)[n].item() for row, n in zip(logits, right, strict=True)]
+    assert of_tags.item() == pytest.approx(sum(plain) / 7)
+    ends = Spans().loss(logits, [(1, 2, 3), (0, 3, 4)])
+    parts = [(logits[:3, 0], 1), (logits[:3, 1], 2), (logits[3:, 0], 0), (logits[3:, 1], 3)]
+    plain = [-part.log_softmax(0)[place].item() for part, place in parts]
+    assert ends.item() == pytest.approx(sum(plain) / 4)
+
+
+def test_whole_entities_and_the_best_answer_count():
+    true = [["B-LOC", "O", "B-PER", "I-PER"], ["I-ORG", "I-LOC"]]
+    found = [["B-LOC", "O", "B-PER", "O"], ["B-ORG", "B-LOC"]]
+    assert METRICS["entity_f1"](found, true) == 2 * 3 / (4 + 4)
+    answers = [[Answer(0, "The Nile!"), Answer(0, "river Nile")], [], [Answer(0, "one")]]
+    guesses = ["a nile river", "", "two"]
+    assert METRICS["exact_match"](guesses, answers) == pytest.approx(1 / 3)
+    assert METRICS["answer_f1"](guesses, answers) == pytest.approx((1 + 1 + 0) / 3)
 
 
 @pytest.mark.parametrize("orders", [1, 2])

@@ -45,14 +45,9 @@ def expected_table(positions, norm):
     return table | {f"encoder.{name}": EMBEDDINGS for name in lowest}
 
 
-def task_model(rules=None, **changes):
-    return build_task_model(
-        tiny_pretrained(num_layers=3, **changes),
-        rules or protocol(),
-        target=Classes(2),
-        seed=0,
-        takes_weights=True,
-    )
+def task_model(**changes):
+    pretrained = tiny_pretrained(num_layers=3, **changes)
+    return build_task_model(pretrained, protocol(), target=Classes(2), seed=0)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from pretrain.model.positions import POSITION_ENCODINGS
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
 
 
-def build(pretrained, **changes):
-    options = {"target": Classes(3), "seed": 0, "takes_weights": True, **changes}
-    return build_task_model(pretrained, protocol(), **options).eval()
+def build(pretrained, rules=None, **changes):
+    options = {"target": Classes(3), "seed": 0, **changes}
+    return build_task_model(pretrained, rules or protocol(), **options).eval()
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,7 @@ def test_new_weights_and_heads_are_a_function_of_the_seed():
 
 
 def test_dropout_is_that_of_the_protocol():
-    model = build_task_model(
-        tiny_pretrained(dropout=0.5, attention_dropout=0.4),
-        protocol(dropout=0.2, attention_dropout=0.3),
-        target=Classes(2),
-        seed=0,
-        takes_weights=True,
-    )
+    before = tiny_pretrained(dropout=0.5, attention_dropout=0.4)
+    model = build(before, protocol(dropout=0.2, attention_dropout=0.3))
     assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.2}
     assert {block.attention.dropout_probability for block in model.encoder.blocks} == {0.3}
