@@ -50,8 +50,8 @@ LEVELS = {
 BUDGET = {
     "lines of the packages": 32_173,
     "lines of benchmarks": 1_493,
-    "lines of tests": 27_565,
-    "words of docs": 13_711,
+    "lines of tests": 27_338,
+    "words of docs": 13_708,
     "words of a page": 1_500,
 }
 

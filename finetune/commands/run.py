@@ -142,10 +142,7 @@ def _requested(arguments: argparse.Namespace) -> tuple["TrialSweep", SweepRecord
     data = {task.name: task.load() for task in tasks}
     for name, found in data.items():
         if protocol.class_weights != "none" and not found.task.labels:
-            raise ConfigError(
-                f"{name} predicts {'answers' if found.task.form else 'numbers'}, which "
-                "class_weights do not act on; leave one of them out"
-            )
+            raise ConfigError(f"{name} has no classes to weigh; leave class_weights out")
         if name in protocol.both_orders and len(found.task.texts) != 2:
             raise ConfigError(
                 f"both_orders names {name}, whose examples are single texts; name tasks of pairs"

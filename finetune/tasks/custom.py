@@ -121,7 +121,9 @@ def read_own(own: OwnTask) -> TaskData:
     else:
         # Questions about one text stay together.
         first, every = 1 if task.kind == "answers" else 0, len(train)
-        held_out = [is_held_out(example.texts[first:]) for example in train]
+        words = ("\0".join(example.texts[first:]).encode() for example in train)
+        hashes = (hashlib.sha256(word).digest()[:8] for word in words)
+        held_out = [int.from_bytes(one, "big") < HELD_OUT_SHARE * 2**64 for one in hashes]
         dev = [*compress(train, held_out)]
         train = [*compress(train, map(operator.not_, held_out))]
         if not dev or not train:
@@ -132,12 +134,6 @@ def read_own(own: OwnTask) -> TaskData:
         notes.append(f"no development file: {len(dev):,} of the {every:,} rows are held out")
     test = {"test": found["test"]} if "test" in found else {}
     return TaskData(task, train, {"dev": dev}, test, tuple(notes))
-
-
-def is_held_out(texts: tuple[str, ...]) -> bool:
-    """Return whether an example is held out if there is no development file."""
-    digest = hashlib.sha256("\0".join(texts).encode()).digest()
-    return int.from_bytes(digest[:8], "big") < HELD_OUT_SHARE * 2**64
 
 
 def _of_tokens(own: OwnTask, files: Files) -> Found:

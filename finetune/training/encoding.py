@@ -60,9 +60,8 @@ def encode_task(
 ) -> EncodedTask:
     """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`.
 
-    Tags and answers: see `tagged_row` and `windows`.
-    With `orders` = 2 each training example is two rows: as it is, and with its texts exchanged.
-    `balanced`: see `target_of`.
+    Tags and answers: see `tagged_row` and `windows`. With `orders` = 2 each training example is two
+    rows: as it is, and with its texts exchanged. `balanced`: see `target_of`.
     """
 
     def split(examples: Sequence[Example]) -> EncodedSplit:

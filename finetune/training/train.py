@@ -58,8 +58,7 @@ class Outcome:
 
     scores: Scores
     is_constant: bool  # the same prediction for every row of every development split
-    # By split, in its order. Of development splits, and of test splits if
-    # they were requested.
+    # By split, in its order. Of development splits, and of test splits if they were requested.
     predictions: dict[str, list[Label]]
 
 

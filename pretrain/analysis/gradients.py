@@ -18,17 +18,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from pretrain.analysis.panels import (
-    PANEL_HEIGHT,
-    Findings,
-    Record,
-    draw_over_training,
-    empty_figure,
-    legend_of_blocks,
-    log_scale,
-    rows_of_panels,
-    whole_ticks,
-)
+from pretrain.analysis import panels
 from pretrain.analysis.subjects import Subject, measured_at_steps, states_of
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.objectives.objective import Objective
@@ -62,10 +52,10 @@ class Gradients(NamedTuple):
         return [norm / self.states[-1] for norm in self.states]
 
 
-def findings(subjects: Sequence[Subject]) -> Findings:
+def findings(subjects: Sequence[Subject]) -> panels.Findings:
     """Return the gradients of each run at each of its steps."""
     measured = measured_at_steps("gradients", subjects, measure_gradients)
-    weights, states = list[Record](), list[Record]()
+    weights, states = list[panels.Record](), list[panels.Record]()
     for run, steps in measured.items():
         for step, found in steps.items():
             place = {"run": run, "step": step}
@@ -87,7 +77,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
                 }
                 for layer in range(len(found.states))
             ]
-    return Findings(
+    return panels.Findings(
         tables={"weight_gradients": weights, "state_gradients": states},
         figures={"gradients": draw_gradients(measured)},
     )
@@ -135,14 +125,14 @@ def measure_gradients(model: Objective, batches: Sequence[MaskedBatch]) -> Gradi
 
 def draw_gradients(measured: dict[str, dict[int, Gradients]]) -> Figure:
     """Draw a panel per run over its steps, and three panels of all runs over depth."""
-    figure = empty_figure(CAPTION, height=2 * PANEL_HEIGHT)
-    panels, (weights, sizes, cosines) = rows_of_panels(figure, (len(measured), 3))
+    figure = panels.empty_figure(CAPTION, height=2 * panels.PANEL_HEIGHT)
+    runs, (weights, sizes, cosines) = panels.rows_of_panels(figure, (len(measured), 3))
     curves = {
         run: {step: found.weights for step, found in steps.items()}
         for run, steps in measured.items()
     }
-    draw_over_training(panels, curves, "norm of dE/dW of a block, nats")
-    legend_of_blocks(figure, panels)
+    panels.draw_over_training(runs, curves, "norm of dE/dW of a block, nats")
+    panels.legend_of_blocks(figure, runs)
     weights.set(title="weights", xlabel="block", ylabel="norm of dE/dW, nats")
     sizes.set(title="states: size", xlabel="layer l", ylabel="|dE/dx_l| / |dE/dx_L|")
     label = "cosine of dE/dx_l, dE/dx_L"
@@ -155,9 +145,9 @@ def draw_gradients(measured: dict[str, dict[int, Gradients]]) -> Figure:
             weights.plot(layers[1:], found.weights, label=name, **style)
             sizes.plot(layers, found.relative(), **style)
             cosines.plot(layers, found.cosines, **style)
-    for axes in (*panels, weights, sizes):
-        log_scale(axes)
+    for axes in (*runs, weights, sizes):
+        panels.log_scale(axes)
     for axes in (weights, sizes, cosines):
-        whole_ticks(axes)
+        panels.whole_ticks(axes)
     weights.legend(handlelength=3)
     return figure

@@ -19,17 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pretrain.analysis.panels import (
-    PANEL_HEIGHT,
-    Findings,
-    Record,
-    draw_over_training,
-    empty_figure,
-    legend_of_blocks,
-    log_scale,
-    rows_of_panels,
-    whole_ticks,
-)
+from pretrain.analysis import panels
 from pretrain.analysis.subjects import Subject, encoder_inputs, measured_at_steps, states_of
 from pretrain.data.batches import MaskedBatch
 from pretrain.model.objectives.objective import Objective
@@ -76,10 +66,10 @@ class Change(NamedTuple):
 Measured = dict[str, dict[int, list[Change]]]  # by run and step; of each block
 
 
-def findings(subjects: Sequence[Subject]) -> Findings:
+def findings(subjects: Sequence[Subject]) -> panels.Findings:
     """Return the changes of each block of each run at each of its steps."""
     measured = measured_at_steps("layers", subjects, measure_layers)
-    table = list[Record]()
+    table = list[panels.Record]()
     for run, steps in measured.items():
         for step, changes in steps.items():
             for block, change in enumerate(changes, 1):
@@ -93,7 +83,7 @@ def findings(subjects: Sequence[Subject]) -> Findings:
                     if mean is not None:
                         row |= {name: mean.ratio, f"{name}_zero_mean": mean.zero_mean}
                 table.append(row)
-    return Findings({"layers": table}, {"layers": draw_layers(measured)})
+    return panels.Findings({"layers": table}, {"layers": draw_layers(measured)})
 
 
 @torch.no_grad()
@@ -143,9 +133,9 @@ def mean_ratio(means: Floats, norms: Floats) -> MeanRatio:
 
 def draw_layers(measured: Measured) -> Figure:
     """Draw distance and cosine over steps, a panel per run each, and the means over blocks."""
-    figure = empty_figure(CAPTION, height=2.8 * PANEL_HEIGHT)
-    distances, cosines, (means,) = rows_of_panels(figure, (len(measured), len(measured), 1))
-    for panels, name, label in (
+    figure = panels.empty_figure(CAPTION, height=2.8 * panels.PANEL_HEIGHT)
+    distances, cosines, (means,) = panels.rows_of_panels(figure, (len(measured), len(measured), 1))
+    for row, name, label in (
         (distances, "distance", "L2 distance, input to output"),
         (cosines, "cosine", "cosine, input and output"),
     ):
@@ -153,10 +143,10 @@ def draw_layers(measured: Measured) -> Figure:
             run: {step: [one._asdict()[name] for one in changes] for step, changes in steps.items()}
             for run, steps in measured.items()
         }
-        draw_over_training(panels, curves, label)
+        panels.draw_over_training(row, curves, label)
     for axes in distances:
-        log_scale(axes)
-    legend_of_blocks(figure, distances)
+        panels.log_scale(axes)
+    panels.legend_of_blocks(figure, distances)
     _draw_means(means, measured)
     return figure
 
@@ -173,5 +163,5 @@ def _draw_means(axes: Axes, measured: Measured) -> None:
         zero = [mean.zero_mean for mean in means]
         axes.plot(places, zero, linestyle="", marker="_", color=MUTED, markersize=9)
     axes.set_ylim(0, None)
-    whole_ticks(axes)
+    panels.whole_ticks(axes)
     axes.legend(handlelength=3)

@@ -107,11 +107,6 @@ class RelativeBias(nn.Module):
         table = self.bucket_embeddings.weight.float()
         return bias_of_buckets(table, sequence_length, self.num_buckets, self.max_distance)
 
-    def cls_scalars(self) -> tuple[Tensor, Tensor]:
-        """Return the scalars from and to [CLS] of the authors' layout (N each)."""
-        table = self.bucket_embeddings.weight.float()
-        return table[self.num_buckets // 2], table[self.num_buckets]
-
 
 class ProjectedDistances(Projected):
     """b_{j-i} = (r_{j-i} F^Q)(r_{j-i} F^K)^T / sqrt(2d), with a learned r per distance bucket.

@@ -173,8 +173,9 @@ class TupeRelative(TupeAbsolute):
         """Return reset_theta((p_i U^Q)(p_j U^K)^T / sqrt(2d) + b_{j-i}, i, j)."""
         words_NSS, from_cls_N, to_cls_N = self.words_and_thetas(sequence_length)
         if self.reset_separately:
-            from_scalar_N, to_scalar_N = self.relative.cls_scalars()
-            from_cls_N, to_cls_N = from_cls_N + from_scalar_N, to_cls_N + to_scalar_N
+            table = self.relative.bucket_embeddings.weight.float()  # the authors' layout
+            from_cls_N = from_cls_N + table[self.relative.num_buckets // 2]
+            to_cls_N = to_cls_N + table[self.relative.num_buckets]
         return reset_cls(words_NSS + self.relative(sequence_length), from_cls_N, to_cls_N)
 
 

@@ -106,9 +106,8 @@ class Trainer:
     def _take_steps(self, display: StepDisplay) -> bool:
         """Take optimizer steps; return whether the run is finished.
 
-        The clock covers training only: it stops, after the device has finished, whenever
-        something is evaluated or written. With a time budget, the horizon is renewed
-        when it is read.
+        The clock covers training only: it stops, after the device has finished, whenever something
+        is evaluated or written. With a time budget, the horizon is renewed when it is read.
         """
         progress, horizon = self.progress, self.progress.schedule.horizon
         accumulation, hours = progress.micro_batches_per_step, self.settings.hours

@@ -82,9 +82,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         with torch.autocast(hidden_MD.device.type, enabled=False):
             cast_VD = weight_VD.to(hidden_MD.dtype)
             logits_MV = F.linear(hidden_MD, cast_VD)
-            turn_into_gradients = _METHODS[method]
-            loss, bias_gradient_V = turn_into_gradients(logits_MV, bias_V, labels_M, ignored)
-        ctx.save_for_backward(hidden_MD, cast_VD, logits_MV, bias_gradient_V)
+            turn = _METHODS[method]
+            loss, bias_gradient_V = turn(logits_MV, bias_V.float(), labels_M, ignored)
+        ctx.save_for_backward(hidden_MD, cast_VD, logits_MV, bias_gradient_V.to(bias_V.dtype))
         ctx.weight_type = weight_VD.dtype
         return loss
 
@@ -116,8 +116,8 @@ def _turn_by_kernel(
     logits_MV: Tensor, bias_V: Tensor, labels_M: Tensor, ignored: int
 ) -> tuple[Tensor, Tensor]:
     """Do the same as `_turn_by_slices`."""
-    losses_M, bias_gradient_V = cross_entropy_(logits_MV, bias_V.float(), labels_M, ignored)
-    return losses_M.sum(), bias_gradient_V.to(bias_V.dtype)
+    losses_M, bias_gradient_V = cross_entropy_(logits_MV, bias_V, labels_M, ignored)
+    return losses_M.sum(), bias_gradient_V
 
 
 def _turn_by_slices(
@@ -131,12 +131,12 @@ def _turn_by_slices(
     counted_M1 = labels_M.ne(ignored).unsqueeze(1)
     chosen_M1 = labels_M.unsqueeze(1).masked_fill(~counted_M1, 0)
     loss = torch.zeros((), dtype=torch.float32, device=logits_MV.device)
-    bias_gradient_V = torch.zeros_like(bias_V, dtype=torch.float32)
+    bias_gradient_V = torch.zeros_like(bias_V)
     rows = max(1, SLICE_BYTES.get(logits_MV.device.type, 2**28) // (4 * logits_MV.shape[1]))
     for slice_RV, chosen_R1, counted_R1 in zip(
         *(torch.split(whole, rows) for whole in (logits_MV, chosen_M1, counted_M1)), strict=True
     ):
-        biased_RV = slice_RV + bias_V.float()
+        biased_RV = slice_RV + bias_V
         gradient_RV = torch.softmax(biased_RV, dim=-1)
         # From the largest logit and its probability, at least 1 / V: a second exponential of
         # every logit would take longer than all else here.
@@ -145,17 +145,16 @@ def _turn_by_slices(
         gradient_RV.scatter_add_(1, chosen_R1, gradient_RV.new_full((), -1.0).expand_as(chosen_R1))
         slice_RV.copy_(gradient_RV.mul_(counted_R1))
         bias_gradient_V += gradient_RV.sum(0)
-    return loss, bias_gradient_V.to(bias_V.dtype)
+    return loss, bias_gradient_V
 
 
 def _turn_compiled(
     logits_MV: Tensor, bias_V: Tensor, labels_M: Tensor, ignored: int
 ) -> tuple[Tensor, Tensor]:
     """Do the same as `_turn_by_slices`."""
-    loss = _compiled_turn()(logits_MV, bias_V.float(), labels_M, ignored)
-    # In the compiled function it would keep a second matrix MV.
-    bias_gradient_V = logits_MV.sum(0, dtype=torch.float32)
-    return loss, bias_gradient_V.to(bias_V.dtype)
+    loss = _compiled_turn()(logits_MV, bias_V, labels_M, ignored)
+    # In the compiled function the sum would keep a second matrix MV.
+    return loss, logits_MV.sum(0, dtype=torch.float32)
 
 
 @cache

@@ -90,8 +90,7 @@ def median_interval(values: Sequence[float]) -> Interval:
     Each value is above the median of the distribution with probability 1/2. So the k-th lowest and
     the k-th highest of n enclose it unless fewer than k lie on one side, with probability
     1 - 2 P(B < k), where B is binomial of n and 1/2. The largest k of at least `CONFIDENCE` is
-    taken, else 1, which gives 1 - 2^(1 - n). Source: W. R. Thompson, Annals of Mathematical
-    Statistics 7, 1936.
+    taken, else 1: 1 - 2^(1 - n). W. R. Thompson, Annals of Mathematical Statistics 7, 1936.
 
     Args:
         values: one per pair, two or more; NaN where it is not known, which can be any value.

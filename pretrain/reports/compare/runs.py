@@ -204,11 +204,10 @@ def is_near_plateau(loss: float, entropy: float | None) -> bool:
 def automatic_target(arms: Sequence[Arm], entropy: float | None) -> float:
     """Return a held-out loss behind the plateau that most arms reach, or else the baseline's.
 
-    It is the highest final loss of the arms that end behind the plateau, if these are two at
-    least; otherwise the final loss of the baseline, or where it diverged, the highest of the arms
-    that did not. Over seeds the median counts, of an even
-    number the higher one in the middle: at least half of the runs reach it, and so does their
-    median.
+    It is the highest final loss of the arms that end behind the plateau, if these are two at least;
+    otherwise the final loss of the baseline, or where it diverged, the highest of the arms that did
+    not. Over seeds the median counts, of an even number the higher one in the middle: at least half
+    of the runs reach it, and so does their median.
 
     Raises:
         ConfigError: most runs of every arm diverged.
