@@ -13,7 +13,8 @@ from data_prep.files.quoting import plain, quoted
 from data_prep.removed import without_removed
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.run_files import RUN_FILE, settings_of
-from pretrain.config.settings import OF_TEXT
+from pretrain.config.settings import OF_TEXT, ModelSettings
+from pretrain.config.settings.transformers_config import FIELDS, FREE
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 FOLDERS = ("yours", "cpu", "cpu_positions", "base", "large")  # in the order of lists
@@ -24,7 +25,12 @@ TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
 
 # What a setting takes the place of, unless that is given beside it or after it.
-REPLACED = {"shards": OF_TEXT}
+OF_ENCODERS = ModelSettings.model_fields.keys() - {*FIELDS, "folder", "transformers"}
+REPLACED = {
+    "shards": OF_TEXT,
+    "transformers": OF_ENCODERS,
+    "folder": {*OF_ENCODERS, *FIELDS.keys() - FREE},  # it is trained as it is
+}
 
 
 def read_recipe(recipe: str) -> dict[str, Any]:
@@ -182,9 +188,13 @@ def toml_in(path: Path) -> dict[str, Any]:
 def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     """Return the tables of a recipe with others laid over them."""
     merged = dict(base)
-    for new, others in REPLACED.items():  # new shards are other text
+    for new, others in REPLACED.items():  # new shards are other text, another model has its own
         if extra.get(new) is not None:
             merged = {name: value for name, value in merged.items() if name not in others}
+    model, rates = extra.get("model"), ("position_rate", "relative_rate")  # of our encoders
+    if isinstance(model, dict) and {"transformers", "folder"} & model.keys():
+        own = merged.get("optimizer", {})
+        merged["optimizer"] = {name: value for name, value in own.items() if name not in rates}
     for name, value in extra.items():
         both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = merged_settings(merged[name], value) if both_tables else value

@@ -33,6 +33,7 @@ OFFSET_BY_PADDING = (
 LEFT_OUT = (
     *("_name_or_path", "architectures", "dtype", "transformers_version"),
     *("id2label", "label2id", "problem_type", "tupelo_fine_tuned"),  # those of a classifier
+    "tupelo",  # that of the run it comes from, which this one goes on from
 )
 SPECIAL_IDS = tuple(f"{role}_token_id" for role in ("pad", "bos", "eos", "cls", "sep"))
 

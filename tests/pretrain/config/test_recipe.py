@@ -100,6 +100,14 @@ def test_corpus_is_a_short_name_for_data_corpus():
     assert load_settings("tiny_cpu", ["--corpus", "a.txt", "b"]).data.corpus == ("a.txt", "b")
 
 
+def test_a_model_of_transformers_takes_the_place_of_what_a_recipe_sets_for_ours():
+    found = load_settings("mini_hour", ["--model.transformers", "bert"])
+    assert (found.model.positions, found.model.width) == ("own", 256)
+    assert found.optimizer.relative_rate == 1.0  # no such tables
+    attached = ["--model.transformers", "bert", "--model.positions", "t5"]
+    assert load_settings("mini_hour", attached).model.positions == "t5"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

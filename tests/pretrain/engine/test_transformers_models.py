@@ -150,6 +150,8 @@ def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
 ):
     """From a folder to a folder: without code of ours, with equal weights, tied as they were."""
     folder, run = saved(whole_model("roberta", vocab_size=208)), tmp_path / "run"
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tupelo": {"name": "before"}}))
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(f"{'abc' * n} def. ghi jkl mno." * 9 for n in range(1, 30)))
     words = [
@@ -168,6 +170,7 @@ def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
     theirs = AutoModelForMaskedLM.from_pretrained(exported)
     assert theirs.lm_head.decoder.weight is theirs.roberta.embeddings.word_embeddings.weight
     trained, again = load_pretrained(run), load_pretrained(exported)
+    assert again.name == "exported" and "tupelo" not in (exported / "config.json").read_text()
     assert trained.weights.keys() == again.weights.keys()
     assert all(torch.equal(trained.weights[name], again.weights[name]) for name in again.weights)
     rows = AutoTokenizer.from_pretrained(exported)(["ab cd", "ghi [MASK]."])["input_ids"]
