@@ -11,13 +11,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
-from pretrain.data.batches import (
-    HeldOutBatches,
-    MaskedBatch,
-    Place,
-    TrainingBatches,
-    batches_from,
-)
+from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.data.shards import open_data
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.held_out import HeldOutSums

@@ -22,12 +22,7 @@ from data_prep.files.extras import require
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import quoted
 from data_prep.files.workers import Workers, cpu_count
-from data_prep.pipeline.reading import (
-    EARLY_SEGMENTS,
-    counts_of,
-    read_segments,
-    read_sources,
-)
+from data_prep.pipeline.reading import EARLY_SEGMENTS, counts_of, read_segments, read_sources
 from data_prep.pipeline.segments import (
     SEGMENT_BYTES,
     SEGMENTS,
@@ -62,12 +57,7 @@ from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.cleaning import add_cleaning
 from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
-from data_prep.tokenizer.train import (
-    MOST_ACCENTED,
-    TokenizerKind,
-    accents_of,
-    train_tokenizer,
-)
+from data_prep.tokenizer.train import MOST_ACCENTED, TokenizerKind, accents_of, train_tokenizer
 
 SAMPLE_CHARACTERS = 100_000_000  # to train a tokenizer on, approximately
 WORTH_A_WARNING = 0.01  # shares of [UNK], and of words that stripping accents makes equal

@@ -8,20 +8,9 @@ from pathlib import Path
 
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
-from data_prep.pipeline.segments import (
-    ReadSegment,
-    ReadTask,
-    Segment,
-    SegmentFiles,
-)
+from data_prep.pipeline.segments import ReadSegment, ReadTask, Segment, SegmentFiles
 from data_prep.settings import BuildSettings, DamagedFiles
-from data_prep.sources.source import (
-    EXPECTED_SKIPS,
-    INVALID_UTF8,
-    CannotReadOn,
-    CorpusError,
-    Source,
-)
+from data_prep.sources.source import EXPECTED_SKIPS, INVALID_UTF8, CannotReadOn, CorpusError, Source
 from data_prep.text.sampling import EvenSample
 
 # A source is judged at its end, and where so many segments, 64 MB, are done: the beginning of a

@@ -142,10 +142,11 @@ def summary(manifest: Manifest) -> str:
     for name, split in manifest.splits.items():
         counted = {"words": split.words, "sentences": split.sentences}
         known = "".join(f"{number:,} {unit}, " for unit, number in counted.items() if number)
+        each = f" ({split.tokens / split.words:.2f} a word)" if split.words else ""
         files = f"{len(split.shards)} file{'s' if len(split.shards) > 1 else ''}"
         lines.append(
             f"  {name} ({split.tokens / max(1, total):.2%} of the tokens): "
-            f"{split.documents:,} documents, {known}{split.tokens:,} tokens, "
+            f"{split.documents:,} documents, {known}{split.tokens:,} tokens{each}, "
             f"{split.rows:,} sequences of {manifest.sequence_length} in {files} "
             f"({split.rows_dropped} dropped)"
         )

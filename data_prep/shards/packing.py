@@ -17,14 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.files.progress_bar import progress_bar
-from data_prep.shards.format import (
-    IdType,
-    SequenceFormat,
-    Sequences,
-    Tokens,
-    id_type,
-    write_shard,
-)
+from data_prep.shards.format import IdType, SequenceFormat, Sequences, Tokens, id_type, write_shard
 from data_prep.shards.manifest import (
     ShardError,
     ShardRecord,

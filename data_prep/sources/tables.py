@@ -22,12 +22,7 @@ from data_prep.sources.source import (
     Skipped,
     Source,
 )
-from data_prep.sources.streams import (
-    BLOCK_BYTES,
-    LONGEST_LINE,
-    numbered_lines,
-    opened_text,
-)
+from data_prep.sources.streams import BLOCK_BYTES, LONGEST_LINE, numbered_lines, opened_text
 
 ROWS_PER_BATCH = 256
 

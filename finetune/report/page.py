@@ -133,8 +133,9 @@ def _remarkable(table: ScoreTable, results: SweepResults) -> list[str]:
             name = table.label(row) + ("" if row.step is None else f" step {row.step:,}")
             groups.setdefault((name, result.task, result.status), []).append(trial)
     return [
-        f"{name} on {task}: {len(trials)} {status}, the first at {first.learning_rate:g}, seed "
-        f"{first.seed}" + (f": {first.reason}" if first.reason else "")
+        f"{name} on {task}: {len(trials)} {'with a remark' if status == 'finished' else status}, "
+        f"the first at {first.learning_rate:g}, seed {first.seed}"
+        + (f": {first.reason}" if first.reason else "")
         for (name, task, status), trials in groups.items()
         for first in [trials[0].result]
     ]

@@ -19,13 +19,7 @@ from data_prep.files.atomic import save_text
 from finetune.models.kept_model import save_model
 from finetune.protocol import Protocol
 from finetune.results.model_folder import has_model, remove_model
-from finetune.results.result import (
-    Status,
-    TrialResult,
-    predictions_file,
-    save_result,
-    trial_folder,
-)
+from finetune.results.result import Status, TrialResult, predictions_file, save_result, trial_folder
 from finetune.results.sweep_results import ModelRef
 from finetune.sweep.references import TaskRef, load_model
 from finetune.tasks.task import Answer

@@ -17,11 +17,7 @@ import torch
 from torch.utils.data import Dataset
 
 from data_prep.masking import predictions_per_sequence
-from pretrain.config.batch import (
-    micro_batches_per_step,
-    micro_sequences,
-    with_micro_sequences,
-)
+from pretrain.config.batch import micro_batches_per_step, micro_sequences, with_micro_sequences
 from pretrain.config.ds_config import autocast_type, weight_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings

@@ -17,11 +17,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ModelSettings, explained
 from pretrain.config.settings.transformers_config import FIELDS
 from pretrain.model.encoder import build_position_encoding, initialise
-from pretrain.model.position_encoding import (
-    PositionEncoding,
-    PositionTerms,
-    transform_query_key,
-)
+from pretrain.model.position_encoding import PositionEncoding, PositionTerms, transform_query_key
 
 # Their self-attention is BERT's, their position table is added to the words.
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")

@@ -79,6 +79,7 @@ def run(
     executed = engine.micro_batches.of(settings)
     if ranks.is_first:
         print(engine.describe())
+        print(f"held-out loss of word frequencies alone: {launch['frequency_entropy']:.4f}")
     progress = Progress(executed, ranks.world_size)
     if checkpoint is not None:
         saved = Checkpoint(checkpoint)

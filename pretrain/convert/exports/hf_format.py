@@ -88,7 +88,7 @@ def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
         if pretrained.model.positions != "own":
             raise ConfigError(
                 f"{pretrained.name} has attached positions, which no model of transformers has; "
-                "use it by tupelo.load"
+                "use it by tupelo.load, or train with --model.positions own"
             )
         network: Any = restored_network(pretrained)
         with quiet():

@@ -202,7 +202,7 @@ def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
         "new, not pre-trained on RTE: 1 diverged, the first at 0.001, seed 0",
         "m on RTE: 2 diverged, the first at 0.001, seed 1",
         "m on RTE: 1 failed, the first at 0.002, seed 1: out of memory",
-        "m on RTE: 1 finished, the first at 0.002, seed 2: a constant",
+        "m on RTE: 1 with a remark, the first at 0.002, seed 2: a constant",
         "7 of 12 trials not run",
         "one seed: RTE",
     ]

@@ -29,12 +29,7 @@ from pretrain.model.position_baselines import NoPositions as NoPositions
 from pretrain.model.position_encoding import PositionEncoding as PositionEncoding
 from pretrain.model.position_tables import RelativeBias as RelativeBias
 from pretrain.model.positions import POSITION_ENCODINGS
-from pretrain.model.torch_attention import (
-    AttentionInputs,
-    eager,
-    sdpa,
-    weights_and_values,
-)
+from pretrain.model.torch_attention import AttentionInputs, eager, sdpa, weights_and_values
 
 from .configuration_tupelo import TupeloConfig
 
