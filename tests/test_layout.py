@@ -50,7 +50,7 @@ LEVELS = {
 BUDGET = {
     "lines of the packages": 32_125,
     "lines of benchmarks": 1_493,
-    "lines of tests": 27_349,
+    "lines of tests": 27_350,
     "words of docs": 13_706,
     "words of a page": 1_500,
 }

@@ -36,7 +36,7 @@ class EncodedSplit:
         if not self.meaning:
             return len(rows)
         own = self.meaning
-        return sum(n == 0 or own[n - 1].example < own[n].example for n in rows)
+        return sum(n == 0 or own[n - 1].example < own[n].example for n in rows.tolist())
 
 
 @dataclass(frozen=True)
