@@ -343,6 +343,7 @@ class _Build:
             f"{'warning' if lost or idle else 'note'}: {unknown:.2%} of the tokens are [UNK]"
             f"{' (less in a larger vocabulary, none with byte-bpe)' if lost else ''}, "
             f"{unused:.1%} of {max(size, asked):,} entries never occur"
+            f"{f', as the text makes {size:,} only' if size < asked else ''}"
             f"{' (fewer with a smaller --model.vocabulary_size)' if idle else ''}",
             file=sys.stderr,
         )
