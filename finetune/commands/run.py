@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import ValidationError
-
 from data_prep.command_line import given_settings
 from data_prep.commands.options import at_least_1
 from data_prep.files.program import shell_command
@@ -32,7 +30,7 @@ from finetune.tasks.catalog import SUITES
 from finetune.tasks.custom import OwnTask
 from finetune.tasks.tables import FORMATS
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import explain
+from pretrain.config.settings import explained
 from pretrain.train.sweeps.pool import locked
 
 if TYPE_CHECKING:
@@ -192,7 +190,5 @@ def read_tasks(arguments: argparse.Namespace) -> list[TaskRef]:
             "name tasks of a suite (--tasks all --glue FOLDER), or one of your own (--train FILE "
             "--text COLUMN --label COLUMN), and not both in one command"
         )
-    try:
+    with explained(settings=OwnTask):
         return [TaskRef(OwnTask(**own))]
-    except ValidationError as error:
-        raise ConfigError(explain(error, OwnTask)) from None

@@ -69,10 +69,11 @@ def differences(old: SweepRecord, new: SweepRecord, *, in_one_folder: bool) -> l
     before, now = ({**ADDED_SETTINGS, **record.protocol} for record in (old, new))
     names = [one for one in sorted(before | now) if before.get(one) != now.get(one)]
     # What follows from another change is no news: `load_protocol` makes it.
-    told = [one for one in names if one not in ("name", *["epochs_of"] * ("epochs" in names))]
+    follows = {"name", "epochs_of"} if "epochs" in names else {"name"}
+    changed = [one for one in names if one not in follows] or names
     examples = [(old.data, new.data), *([(old.test, new.test)] if in_one_folder else [])]
     return [
-        *(f"{name} ({before.get(name)} and {now.get(name)})" for name in told or names),
+        *(f"{name} ({before.get(name)} and {now.get(name)})" for name in changed),
         *(
             f"examples of {task}"
             for ours, theirs in examples

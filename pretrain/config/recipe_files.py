@@ -5,6 +5,7 @@ import re
 import shutil
 import textwrap
 import tomllib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
 PARENT = re.compile(r"[\w-][\w. -]{0,99}")
 
 # What a setting takes the place of, unless that is given beside it or after it.
-OF_ENCODERS = ModelSettings.model_fields.keys() - {*FIELDS, "folder", "transformers"}
-REPLACED = {
-    "shards": OF_TEXT,
-    "transformers": OF_ENCODERS,
-    "folder": {*OF_ENCODERS, *FIELDS.keys() - FREE},  # it is trained as it is
+OF_ENCODERS = {
+    "model": ModelSettings.model_fields.keys() - {*FIELDS, "folder", "transformers"},
+    "optimizer": {"position_rate", "relative_rate"},
+}
+REPLACED: dict[tuple[str, str], Mapping[str, Collection[str]]] = {
+    ("data", "shards"): {"data": OF_TEXT},
+    ("model", "transformers"): OF_ENCODERS,
+    ("model", "folder"): {**OF_ENCODERS, "model": {*OF_ENCODERS["model"], *FIELDS.keys() - FREE}},
 }
 
 
@@ -188,13 +192,12 @@ def toml_in(path: Path) -> dict[str, Any]:
 def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     """Return the tables of a recipe with others laid over them."""
     merged = dict(base)
-    for new, others in REPLACED.items():  # new shards are other text, another model has its own
-        if extra.get(new) is not None:
-            merged = {name: value for name, value in merged.items() if name not in others}
-    model, rates = extra.get("model"), ("position_rate", "relative_rate")  # of our encoders
-    if isinstance(model, dict) and {"transformers", "folder"} & model.keys():
-        own = merged.get("optimizer", {})
-        merged["optimizer"] = {name: value for name, value in own.items() if name not in rates}
+    for (section, new), others in REPLACED.items():
+        given = extra.get(section)
+        if isinstance(given, dict) and given.get(new) is not None:
+            for table, names in others.items():
+                if isinstance(before := merged.get(table), dict):
+                    merged[table] = {n: value for n, value in before.items() if n not in names}
     for name, value in extra.items():
         both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = merged_settings(merged[name], value) if both_tables else value
