@@ -15,7 +15,7 @@ from pretrain.reports.table import as_csv
 from pretrain.reports.words import paragraph, terminal_width
 
 CLASSES_FILE = "classes.csv"
-MOST_CLASSES = 21  # printed, with the average
+MOST_CLASSES = 21  # printed, of all tables, with the averages
 
 METHOD = """Each model is fine-tuned on each task with every learning rate and every seed, and
 scored on the development set after the last epoch, not after the best one. The score of a
@@ -38,7 +38,7 @@ def print_table(
 ) -> list[ClassTable]:
     """Print the table of these folders and remarks on it; write it to the folder `to`.
 
-    Returned, and printed where it is one, are the tables of classes.
+    Returned, and printed where they are short, are the tables of classes.
 
     Args:
         folders: runs or sweeps.
@@ -59,8 +59,8 @@ def print_table(
         folder.refuse_if_taken()
     classes, width = class_tables(table, results), terminal_width()
     print(report.as_text(width))
-    if len(classes) == 1 and len(classes[0].table.rows) <= MOST_CLASSES:
-        found = classes[0].table
+    is_short = sum(len(found.table.rows) for found in classes) <= MOST_CLASSES
+    for found in [each.table for each in classes if is_short]:
         print(f"\n{found.as_text(width)}\n{paragraph(found.remark, width)}")
     if to is None:
         return classes

@@ -37,6 +37,8 @@ from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 from pretrain.reports.words import counted
 from pretrain.train.sweeps.pool import Worker, numbered, run_units
 
+MOST_USES = 3  # commands to use kept models, printed
+
 
 def trials_of(
     models: Iterable[ModelRef], tasks: Sequence[TaskRef], protocol: Protocol
@@ -303,8 +305,8 @@ def report(sweep: TrialSweep, *, has_failed: bool) -> None:
     save_classes(sweep.folder, classes)
     chosen = [sweep.folder / trial.folder for trial in chosen_trials(sweep.folder, sweep.trials)]
     kept = [place / MODEL_FOLDER for place in chosen if has_model(place)]
-    if kept:
-        print(f"use a model: {shell_command('finetune', 'predict', kept[0])} FILE")
+    for model in kept[:MOST_USES]:
+        print(f"use a model: {shell_command('finetune', 'predict', model)} FILE")
     by_class = f" | by class: {sweep.folder / CLASSES_FILE}" if classes else ""
     print(f"results: {sweep.folder}{by_class} | curves: {curves_command(sweep.folder)}")
     if has_failed:

@@ -29,7 +29,7 @@ from finetune.training.train import Diverged, FineTuning, Outcome, build_task_mo
 from pretrain.convert.pretrained import Pretrained
 from pretrain.distributed.freed_memory import keep_freed_memory
 
-CONSTANT = "it predicts the same for every example"
+CONSTANT = "it predicts the same for every example; try other learning rates, or more epochs"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,11 @@ FIX = "restore it from a copy, or do without this run"
 # Of a run that an anomaly has met, see stability/monitor.py.
 DECISIONS = "trouble/decisions.jsonl"
 
+# In nats below the unigram entropy. A masked language model first learns how often words occur, and
+# its held-out loss rests near the entropy of these frequencies until attention is of use. At 0.3 a
+# loss falls quickly, so that the place is sharp.
+PLATEAU_MARGIN = 0.3
+
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 # Sums and products of amounts stay finite.
 Amount = Annotated[float, Field(ge=0, le=1e30)]

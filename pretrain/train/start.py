@@ -11,7 +11,8 @@ from pretrain.checkpoint.resume import Resumption, finished_already, plan_resump
 from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import compute_type
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import RunSettings
+from pretrain.config.run_files import PLATEAU_MARGIN
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings
 from pretrain.config.settings.transformers_config import with_special_ids
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
@@ -69,6 +70,8 @@ def run(
     settings = _with_tokenizer(with_text_of(request.settings, shards.manifest), shards)
     request = request._replace(settings=settings)
     launch = _launch(settings, shards, ranks)
+    entropy: float = launch["frequency_entropy"]
+    predicts_words = settings.objective != REPLACED_TOKEN_DETECTION
     record = RunRecord(request.folder)
     resumption = on_first_rank(ranks, lambda: _resumption(request, record, ds_config, launch))
     checkpoint, settings = resumption.checkpoint, resumption.longer or settings
@@ -79,7 +82,8 @@ def run(
     executed = engine.micro_batches.of(settings)
     if ranks.is_first:
         print(engine.describe())
-        print(f"held-out loss of word frequencies alone: {launch['frequency_entropy']:.4f}")
+        if predicts_words:
+            print(f"held-out loss of word frequencies alone: {entropy:.4f}")
     progress = Progress(executed, ranks.world_size)
     if checkpoint is not None:
         saved = Checkpoint(checkpoint)
@@ -99,7 +103,13 @@ def run(
     on_first_rank(ranks, lambda: record.begin(progress.counters, launch, settings))
     newest = None if checkpoint is None else progress.step
     saver = Saver(request.folder, settings.checkpoint, ranks, newest=newest)
-    Trainer(executed, engine, shards, record, progress, rate, saver, interruption).train()
+    trainer = Trainer(executed, engine, shards, record, progress, rate, saver, interruption)
+    is_to_judge = trainer.train() and ranks.is_first and predicts_words
+    if is_to_judge and trainer.progress.result()["held_out_loss"] > entropy - PLATEAU_MARGIN:
+        print(
+            "note: it has learned little but word frequencies; give it more --steps, or another "
+            "--learning_rate.peak"
+        )
 
 
 def _with_tokenizer(settings: RunSettings, shards: ShardSet) -> RunSettings:

@@ -64,10 +64,11 @@ class Trainer:
         self._armed_at = 0.0
         self.monitor = StabilityMonitor(settings, engine, shards, saver, record.folder)
 
-    def train(self) -> None:
+    def train(self) -> bool:
         """Take the remaining optimizer steps, or stop when a rank is interrupted.
 
-        After an anomaly the run may rewind and take some of them again.
+        After an anomaly the run may rewind and take some of them again. Returned is whether the run
+        is finished.
 
         Raises:
             ConfigError: the last checkpoint of a finished run could not be written.
@@ -84,6 +85,7 @@ class Trainer:
             self._finish()
         elif self.ranks.is_first:
             self._print_how_to_resume()
+        return finished
 
     def _train_to_the_end(self) -> bool:
         """Train and save; return whether the run is finished."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from data_prep.files.program import shell_command
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import PLATEAU_MARGIN
 from pretrain.reports.compare.caveats import differing, notes_on, reasons_against_seconds
 from pretrain.reports.compare.pairs import Interval, Pair, median_interval, ratio
 from pretrain.reports.compare.runs import (
-    PLATEAU_MARGIN,
     Arm,
     Run,
     automatic_target,

@@ -6,9 +6,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from pretrain.config.run_files import PLATEAU_MARGIN
 from pretrain.reports.compare.convergence import AXES, Comparison
 from pretrain.reports.compare.pairs import CONFIDENCE
-from pretrain.reports.compare.runs import PLATEAU_MARGIN, Arm
+from pretrain.reports.compare.runs import Arm
 from pretrain.reports.compare.tables import report_of, run_table, settings_table
 from pretrain.reports.html import GRID, INK, MUTED, line_panel, line_style, save_picture
 from pretrain.reports.report import Picture

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pretrain.config.run_files import PLATEAU_MARGIN
 from pretrain.reports.compare.caveats import differing, values_of, weighted_by_seconds
 from pretrain.reports.compare.convergence import Comparison
 from pretrain.reports.compare.pairs import CONFIDENCE, Interval, Pair
 from pretrain.reports.compare.runs import (
-    PLATEAU_MARGIN,
     Arm,
     crossing,
     differing_settings,

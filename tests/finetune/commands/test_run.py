@@ -108,7 +108,7 @@ def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predic
         assert "train.tsv" in (undisturbed.folder / place / "model/README.md").read_text()
     last = undisturbed.output.splitlines()
     model = undisturbed.folder / places[0] / "model"
-    assert last[-2] == f"use a model: tupelo finetune predict {model} FILE"
+    assert f"use a model: tupelo finetune predict {model} FILE" in last
 
 
 def test_the_classes_of_a_sweep_are_those_of_the_kept_trial(undisturbed):
