@@ -4,12 +4,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.shards.format import SequenceFormat
-from data_prep.shards.manifest import (
-    Manifest,
-    TokenizerRecord,
-    sha256_of,
-    write_manifest,
-)
+from data_prep.shards.manifest import Manifest, TokenizerRecord, sha256_of, write_manifest
 from data_prep.shards.packing import TokenWriter, write_split
 
 SPECIAL = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}

@@ -2,12 +2,7 @@
 
 import pytest
 
-from pretrain.config.ds_config import (
-    DS_CONFIGS,
-    compute_type,
-    fill_ds_config,
-    read_ds_config,
-)
+from pretrain.config.ds_config import DS_CONFIGS, compute_type, fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.recipe_files import recipe_files

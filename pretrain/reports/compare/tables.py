@@ -8,12 +8,7 @@ from pretrain.config.run_files import PLATEAU_MARGIN
 from pretrain.reports.compare.caveats import differing, values_of, weighted_by_seconds
 from pretrain.reports.compare.convergence import Comparison
 from pretrain.reports.compare.pairs import CONFIDENCE, Interval, Pair
-from pretrain.reports.compare.runs import (
-    Arm,
-    crossing,
-    differing_settings,
-    is_below_from_the_start,
-)
+from pretrain.reports.compare.runs import Arm, crossing, differing_settings, is_below_from_the_start
 from pretrain.reports.report import Report
 from pretrain.reports.table import Table
 from pretrain.reports.words import amount, counted

@@ -6,12 +6,7 @@ import pytest
 from data_prep.shards import packing
 from data_prep.shards.format import SequenceFormat
 from data_prep.shards.manifest import TokenizerRecord
-from data_prep.shards.packing import (
-    TokenStream,
-    TokenWriter,
-    documents_of,
-    write_split,
-)
+from data_prep.shards.packing import TokenStream, TokenWriter, documents_of, write_split
 
 CLS, SEP = 2, 3
 TOKENIZER = TokenizerRecord(

@@ -5,12 +5,7 @@ import torch
 from deepspeed.runtime.config import DeepSpeedConfig
 
 from pretrain.config.batch import micro_sequences
-from pretrain.config.ds_config import (
-    DS_CONFIGS,
-    compute_type,
-    fill_ds_config,
-    read_ds_config,
-)
+from pretrain.config.ds_config import DS_CONFIGS, compute_type, fill_ds_config, read_ds_config
 from pretrain.config.ds_keys import HARMLESS, REFUSED
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings

@@ -6,11 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from transformers import (
-    AutoModelForPreTraining,
-    ElectraConfig,
-    ElectraForPreTraining,
-)
+from transformers import AutoModelForPreTraining, ElectraConfig, ElectraForPreTraining
 
 import tupelo
 from finetune.training.model import TaskModel

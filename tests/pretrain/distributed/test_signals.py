@@ -11,12 +11,7 @@ import psutil
 import pytest
 
 from pretrain.distributed.processes import STARTER
-from pretrain.distributed.signals import (
-    ECHO_SECONDS,
-    SIGNALS,
-    Interruption,
-    silence_unread_output,
-)
+from pretrain.distributed.signals import ECHO_SECONDS, SIGNALS, Interruption, silence_unread_output
 from tests.forked_command import start_module
 from tests.pretrain.conftest import ROOT
 

@@ -5,12 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoTokenizer,
-    BertConfig,
-    BertForMaskedLM,
-    BertForPreTraining,
-)
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining
 
 from pretrain.config.errors import ConfigError
 from pretrain.convert.pretrained import load_pretrained, restored_network
