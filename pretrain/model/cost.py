@@ -16,6 +16,7 @@ from pretrain.model.transformers_encoder import measured
 
 # A backward pass multiplies twice per forward multiplication: by weights and by activations.
 PASSES = 3
+POSITIONS = ("positions", "position_embeddings")  # names of modules, of ours and of transformers
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def parameters_by_group(
     encoder = network.encoder
     parts: dict[str, Any] = {
         "token embeddings": [encoder.token_embeddings],
-        "positions": [encoder.positions] if hasattr(encoder, "positions") else [],
+        "positions": [part for name, part in encoder.named_modules() if name.endswith(POSITIONS)],
         "blocks": encoder.blocks,
         "head": [network.head],
     }
@@ -139,4 +140,4 @@ def parameters_by_group(
         groups[name] = sum(parameter.numel() for parameter in own)
         counted |= own
     total = sum(parameter.numel() for parameter in network.parameters())
-    return {**groups, "other norms": total - sum(groups.values()), "total": total}
+    return {**groups, "other": total - sum(groups.values()), "total": total}
