@@ -6,7 +6,8 @@ r"""Predict the labels of new texts with a fine-tuned model.
 MODEL is a folder that fine-tuning kept, or any folder above it that holds no other. Texts are
 read from the columns that the model was trained on. Each row keeps its place and its columns, and
 gets the prediction and the probability of every label, in place of columns of these names. A model
-of tags reads .conll and one of answers .json files, as it was trained on.
+of tags reads .conll, or a sentence a line with spaces between its words, and writes .conll, or CSV
+with a row a sentence; one of answers reads .json.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from data_prep.files.atomic import save_text
 from data_prep.files.progress_bar import progress_bar
 from finetune.results.model_folder import kept_folder
 from finetune.tasks.examples import text_in
-from finetune.tasks.tables import read_rows
+from finetune.tasks.tables import lines_of, read_rows
 from finetune.tasks.task import TaskError
 from finetune.tasks.token_files import KINDS, read_questions, read_sentences
 from pretrain.config.errors import ConfigError
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=".tsv, .csv, .jsonl, .parquet, or .txt with one text a line, of a pair a tab between "
         "the two; default, or -: such lines from stdin",
     )
-    parser.add_argument("--to", type=Path, metavar="FILE", help="a .csv file; default: stdout")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="a .csv file (tags: or .conll)")
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -54,8 +55,8 @@ def main(arguments: argparse.Namespace) -> None:
         TaskError: the file of the texts cannot be read.
     """
     to, found = arguments.to, io.StringIO()
-    if to is not None and to.suffix.lower() != ".csv":
-        raise ConfigError(f"--to {to}: predictions are CSV; name a .csv file")
+    if to is not None and to.suffix.lower() not in (".csv", ".conll"):
+        raise ConfigError(f"--to {to}: predictions are CSV; name a .csv file (of tags, or .conll)")
     if to is not None and not to.parent.is_dir():
         raise ConfigError(f"{to.parent} is no folder; make it, or choose another --to")
     if to is not None and to.exists():
@@ -72,19 +73,27 @@ def main(arguments: argparse.Namespace) -> None:
 
     kept = read_model(folder)
     rows, texts = _rows(file, kept.record, None if is_file else ".txt")
+    is_conll = to is not None and to.suffix.lower() == ".conll"
+    if is_conll and kept.record.kind != "tags":
+        raise ConfigError(f"--to {to}: the model predicts {kept.record.kind}; name a .csv file")
     refuse_unusable_gpus()
     predictor = Predictor(kept, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     table = csv.writer(found if to else sys.stdout, lineterminator="\n")
     others = dict.fromkeys(name for row in rows for name in row if name not in predictor.columns)
     columns = [*others, *predictor.columns]
-    table.writerow(columns)
+    if not is_conll:
+        table.writerow(columns)
     with progress_bar("predict", len(texts), "row", shown=len(texts) > CHUNK) as bar:
-        for row, predicted in zip(rows, predictor.predictions(texts), strict=True):
+        for row, text, predicted in zip(rows, texts, predictor.predictions(texts), strict=True):
+            bar.update(1)
+            if is_conll:
+                tagged = zip(text, predicted["prediction"].split(), strict=True)
+                found.writelines([*(f"{word} {tag}\n" for word, tag in tagged), "\n"])
+                continue
             cells = [(row | predicted).get(name, "") for name in columns]
             table.writerow(
                 json.dumps(cell) if isinstance(cell, list | dict) else cell for cell in cells
             )
-            bar.update(1)
     if to is not None:
         try:
             save_text(to, found.getvalue())
@@ -101,8 +110,11 @@ def main(arguments: argparse.Namespace) -> None:
 def _rows(
     file: Path, record: "KeptRecord", suffix: str | None
 ) -> tuple[list[dict[str, object]], list[tuple[str, ...]]]:
-    needed = [suffix for suffix, kind in KINDS.items() if kind == record.kind]
-    if needed and [file.suffix.lower()] != needed:
+    needed, found = [each for each, kind in KINDS.items() if kind == record.kind], file.suffix
+    if record.kind == "tags" and (suffix or found.lower()) == ".txt":
+        texts = [tuple(line.split()) for line in lines_of(file) if line.strip()]
+        return [{"words": " ".join(words)} for words in texts], texts
+    if needed and [found.lower()] != needed:
         raise TaskError(f"the model predicts {record.kind}; give a {needed[0]} file")
     if record.kind == "tags":
         texts = [words for words, _ in read_sentences(file, False)]

@@ -80,9 +80,17 @@ def test_tags_are_learned_and_the_same_in_transformers(encoder, tmp_path, in_thi
     trial, file = fine_tuned(encoder, tmp_path, ".conll", tagged, *words)
     lines = predicted(trial, file, capsys)
     model, tokenizer = loaded(trial, transformers.AutoModelForTokenClassification)
-    right = 0
-    for sentence, line in zip(file.read_text().split("\n\n"), lines, strict=True):
-        words = [row.split()[0] for row in sentence.split("\n") if row]
+    right, sentences = 0, file.read_text().split("\n\n")
+    spoken = [[row.split()[0] for row in one.split("\n") if row] for one in sentences]
+    (tmp_path / "new.txt").write_text("".join(" ".join(words) + "\n" for words in spoken))
+    written = tmp_path / "new.conll"
+    main(["finetune", "predict", *map(str, (trial, tmp_path / "new.txt", "--to", written))])
+    again = [row.split() for row in written.read_text().split("\n")[:-1]]
+    tagged_words = zip(spoken, (line["prediction"] for line in lines), strict=True)
+    assert again == [
+        pair for one in tagged_words for pair in [*map(list, zip(*one, strict=True)), []]
+    ]
+    for words, line in zip(spoken, lines, strict=True):
         batch = tokenizer(" ".join(words), return_tensors="pt")
         starts = [sum(len(word) + 1 for word in words[:n]) for n in range(len(words))]
         places = [batch.char_to_token(0, start) for start in starts]
