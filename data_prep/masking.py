@@ -166,10 +166,7 @@ def _hashes(streams: NDArray[np.uint64], columns: NDArray[np.integer]) -> NDArra
 
 
 def _masked_block(
-    ids: NDArray[np.integer],
-    streams: NDArray[np.uint64],
-    vocabulary: _Vocabulary,
-    masking: Masking,
+    ids: NDArray[np.integer], streams: NDArray[np.uint64], vocabulary: _Vocabulary, masking: Masking
 ) -> MaskedSequences:
     is_special = _is_one_of(ids, vocabulary.special)
     if masking.kind == "tokens":

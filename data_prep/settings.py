@@ -23,7 +23,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "lowercase": True,
         "tokenizer": "bpe",
         "vocabulary_size": 32_768,
-    },
+    }
 }
 
 
@@ -47,8 +47,7 @@ class TextSettings(Section):
         None, description="a published preparation; fills in the settings that are not given"
     )
     corpus: tuple[str, ...] = Field(
-        (PYTHON_DOCS,),
-        description="sources [KIND:]PLACE[:key=value]..., read one after the other",
+        (PYTHON_DOCS,), description="sources [KIND:]PLACE[:key=value]..., read one after the other"
     )
     damaged_files: DamagedFiles = Field(
         "stop",
@@ -80,10 +79,7 @@ class TextSettings(Section):
         None, description="strip accents; default: with lowercase, if at most 1 % of words have any"
     )
     sequence_length: int = Field(
-        512,
-        ge=8,
-        le=65536,
-        description="tokens in a sequence, including [CLS] and [SEP]",
+        512, ge=8, le=65536, description="tokens in a sequence, including [CLS] and [SEP]"
     )
     valid_fraction: float = Field(
         0.02, gt=0, le=0.5, description="share of documents held out for validation"

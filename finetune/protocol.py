@@ -38,8 +38,7 @@ class Protocol(Section):
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout of embeddings, branches and head")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout of attention weights")
     schedule: Literal["warmup_linear", "warmup_cosine", "warmup_constant"] = Field(
-        "warmup_linear",
-        description="warmup_linear, warmup_cosine or warmup_constant",
+        "warmup_linear", description="warmup_linear, warmup_cosine or warmup_constant"
     )
     warmup_ratio: float = Field(0.06, ge=0, lt=1, description="warm-up, as a share of the steps")
     betas: tuple[float, float] = Field((0.9, 0.999), description="Adam's beta1 and beta2")

@@ -274,8 +274,7 @@ class EncodeTask(NamedTuple):
         unknown = self.tokenizer.special_tokens.get("unk", -1)
         trained = np.flatnonzero(~held_out).tolist()
         record = EncodedSegment(
-            **counts,
-            unknown=sum(int((encoded[place].ids == unknown).sum()) for place in trained),
+            **counts, unknown=sum(int((encoded[place].ids == unknown).sum()) for place in trained)
         ).save(files.path("encoded.json"), *(files.path(f"{name}.ids") for name in parts))
         files.path("text").unlink()  # it takes twice the disk space of the ids
         return record

@@ -40,8 +40,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> None:
     """Print the table, and write it if a folder is given."""
     print_table(
-        arguments.folders,
-        to=arguments.to,
-        average=arguments.average,
-        step=arguments.checkpoint,
+        arguments.folders, to=arguments.to, average=arguments.average, step=arguments.checkpoint
     )

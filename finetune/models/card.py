@@ -14,11 +14,7 @@ from pretrain.convert.exports.model_card import OTHER_LICENCE, encoder_rows, sav
 
 
 def write_card(
-    folder: Path,
-    record: KeptRecord,
-    weights: Mapping[str, Tensor],
-    task: Task,
-    result: TrialResult,
+    folder: Path, record: KeptRecord, weights: Mapping[str, Tensor], task: Task, result: TrialResult
 ) -> None:
     """Write README.md.
 

@@ -64,11 +64,7 @@ class KeptModel(NamedTuple):
 
 
 def save_model(
-    trial: Path,
-    model: AnyTaskModel,
-    data: EncodedTask,
-    pretrained: Pretrained,
-    result: TrialResult,
+    trial: Path, model: AnyTaskModel, data: EncodedTask, pretrained: Pretrained, result: TrialResult
 ) -> None:
     """Write the folder of a model into that of its trial, complete or not at all.
 

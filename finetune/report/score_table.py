@@ -249,10 +249,7 @@ def _in_order(tasks: Iterable[str]) -> list[str]:
 
 
 def _rates(
-    results: SweepResults,
-    rows: Sequence[TableRow],
-    tasks: Sequence[str],
-    rule: AverageRule,
+    results: SweepResults, rows: Sequence[TableRow], tasks: Sequence[str], rule: AverageRule
 ) -> Rates:
     rates: Rates = {}
     for row, task in itertools.product(rows, tasks):

@@ -24,11 +24,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RUN_FILE
 
 # Settings that protocols have had since then, with what the sweeps before them did.
-ADDED_SETTINGS: dict[str, Any] = {
-    "layer_decay": 1.0,
-    "both_orders": [],
-    "class_weights": "none",
-}
+ADDED_SETTINGS: dict[str, Any] = {"layer_decay": 1.0, "both_orders": [], "class_weights": "none"}
 Keep = Literal["best", "all", "none"]
 DEFAULT_KEEP: Keep = "best"
 REPEAT = "remove it, and repeat the command of this sweep, which writes it again"

@@ -219,10 +219,7 @@ def write_predictions(folder: Path, data: EncodedTask, outcome: Outcome) -> None
         split, lines = (data.development | data.test)[name], []
         for example, value in zip(split.examples, predictions, strict=True):
             is_tags = data.task.kind == "tags"
-            line = {
-                "identity": example.identity,
-                "prediction": word(value) if is_tags else value,
-            }
+            line = {"identity": example.identity, "prediction": word(value) if is_tags else value}
             if data.task.labels and not is_tags:
                 line["label"] = word(value)
             if example.label is not None:

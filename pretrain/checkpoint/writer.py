@@ -63,12 +63,7 @@ class Saver:
                 _warn_of_old(_reason(error))
 
     def save(
-        self,
-        step: int,
-        snapshot: Snapshot,
-        progress: dict[str, Any],
-        *,
-        lacks_lines: bool = False,
+        self, step: int, snapshot: Snapshot, progress: dict[str, Any], *, lacks_lines: bool = False
     ) -> None:
         """Begin to write a checkpoint, after the one before has completed or failed.
 

@@ -51,11 +51,7 @@ from pretrain.train.sweeps.tuning import choose, points_tried
 def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo sweep`."""
     parser.add_argument(
-        "--seeds",
-        nargs="+",
-        type=int,
-        metavar="N",
-        help="a count (3) or a list (4 8 9)",
+        "--seeds", nargs="+", type=int, metavar="N", help="a count (3) or a list (4 8 9)"
     )
     parser.add_argument("--smoke", action="store_true", help="a tiny sweep: does it work here?")
     parser.add_argument(
@@ -158,10 +154,7 @@ def _compare(sweep: Sweep, folder: Path, notes: list[str]) -> None:
     every = [run.folder for runs in sweep.runs(folder) for run in runs]
     lost = [place for place in every if diverged_at_once(place)]
     runs = [str(place) for place in every if place not in lost]
-    notes = [
-        *(f"{place} diverged before its first evaluation: left out" for place in lost),
-        *notes,
-    ]
+    notes = [*(f"{place} diverged before its first evaluation: left out" for place in lost), *notes]
     if len(runs) < 2:
         print("\n".join([*notes, "there is nothing to compare: that takes two runs"]))
         return

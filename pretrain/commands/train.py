@@ -64,9 +64,7 @@ def add_arguments(parser: CommandParser) -> None:
         "run cannot start",
     )
     parser.add_argument(
-        "--on",
-        metavar="GPUS",
-        help="with --dry-run: on these GPUs, such as 16xA100-SXM4-80GB",
+        "--on", metavar="GPUS", help="with --dry-run: on these GPUs, such as 16xA100-SXM4-80GB"
     )
     parser.add_argument(
         "--measure",

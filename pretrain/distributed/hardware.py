@@ -78,8 +78,7 @@ def peak_flops(device: Literal["cpu", "cuda"], dtype: torch.dtype) -> PeakFlops:
     if device == "cuda":  # in fp32 these products take more than many a run
         torch.cuda.reset_peak_memory_stats()
     return PeakFlops(
-        rate,
-        f"measured at the start: {kind} product of {rows} x {width} and {width} x {columns}",
+        rate, f"measured at the start: {kind} product of {rows} x {width} and {width} x {columns}"
     )
 
 

@@ -112,9 +112,7 @@ def _network_cost(network: Network, length: int) -> NetworkCost:
 
 
 def parameters_by_group(
-    model: ModelSettings,
-    objective: str = DEFAULT_OBJECTIVE,
-    electra: ElectraSettings | None = None,
+    model: ModelSettings, objective: str = DEFAULT_OBJECTIVE, electra: ElectraSettings | None = None
 ) -> dict[str, int]:
     """Return the number of parameters of each part; tied weights count once.
 

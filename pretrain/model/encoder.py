@@ -62,11 +62,7 @@ class BlockStack(nn.Module):
                 block.compile(dynamic=False, fullgraph=True)
 
     def run_blocks(
-        self,
-        x: Tensor,
-        branch_scales: Scales,
-        lengths_B: Tensor | None,
-        positions_M: Tensor | None,
+        self, x: Tensor, branch_scales: Scales, lengths_B: Tensor | None, positions_M: Tensor | None
     ) -> Tensor:
         """Return the hidden states of the input x_BSD; arguments as of `Encoder.forward`.
 

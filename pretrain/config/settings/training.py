@@ -104,8 +104,7 @@ class CheckpointSettings(Section):
         None, ge=1, description="number of newest checkpoints to keep; none: all"
     )
     pinned: tuple[PositiveInt, ...] = Field(
-        (),
-        description="steps whose checkpoint is always written and kept, such as 100000,300000",
+        (), description="steps whose checkpoint is always written and kept, such as 100000,300000"
     )
 
 

@@ -142,10 +142,7 @@ def write_folder(
             save_text(folder / name, code)
     save_weights(folder / WEIGHTS_FILE, weights)
     write_tokenizer(
-        folder,
-        text_encoder,
-        sequence_length=sequence_length,
-        with_token_types=stock is not None,
+        folder, text_encoder, sequence_length=sequence_length, with_token_types=stock is not None
     )
 
 

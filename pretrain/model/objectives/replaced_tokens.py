@@ -86,10 +86,7 @@ class ReplacedTokenDetection(Objective):
     head: DiscriminatorHead
 
     def __init__(
-        self,
-        model: ModelSettings,
-        electra: ElectraSettings,
-        execution: ExecutionPlan = PLAIN,
+        self, model: ModelSettings, electra: ElectraSettings, execution: ExecutionPlan = PLAIN
     ) -> None:
         super().__init__(model, execution)
         self.head = DiscriminatorHead(model.width)

@@ -25,10 +25,7 @@ _SECOND = 0x94D049BB133111EB - 2**64
 
 @torch.no_grad()
 def sampled_words(
-    head: MaskedLanguageModelHead,
-    hidden_MD: Tensor,
-    token_embeddings_VD: Tensor,
-    uniform_M: Tensor,
+    head: MaskedLanguageModelHead, hidden_MD: Tensor, token_embeddings_VD: Tensor, uniform_M: Tensor
 ) -> Tensor:
     """Return ids_M drawn from the softmax of the logits; no gradient flows through them.
 

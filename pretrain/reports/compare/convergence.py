@@ -27,12 +27,7 @@ from pretrain.reports.compare.runs import (
 )
 
 # Key in evals.jsonl -> name in tables.
-AXES = {
-    "step": "steps",
-    "tokens": "tokens",
-    "flops": "FLOPs",
-    "training_seconds": "time",
-}
+AXES = {"step": "steps", "tokens": "tokens", "flops": "FLOPs", "training_seconds": "time"}
 
 
 @dataclass(frozen=True)

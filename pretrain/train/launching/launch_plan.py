@@ -108,10 +108,7 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
         help="use N GPUs of each machine (default: all visible ones; with --hostfile all slots)",
     )
     parser.add_argument(
-        "--hostfile",
-        type=Path,
-        metavar="FILE",
-        help="use the machines in this DeepSpeed host file",
+        "--hostfile", type=Path, metavar="FILE", help="use the machines in this DeepSpeed host file"
     )
 
 
@@ -163,11 +160,7 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
 
 
 def plan_launches(
-    gpus: int | None,
-    hostfile: Path | None,
-    *,
-    runs: int,
-    at_once: int | None = None,
+    gpus: int | None, hostfile: Path | None, *, runs: int, at_once: int | None = None
 ) -> list[LaunchPlan]:
     """Plan the starts of several runs: at most as many at once as there are plans, on own GPUs.
 
