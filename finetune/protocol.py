@@ -26,7 +26,9 @@ class Protocol(Section):
 
     name: str = Field("own", description="name of the protocol in tables")
     learning_rates: tuple[float, ...] = Field(
-        (2e-5, 3e-5, 4e-5, 5e-5), min_length=1, description="peak learning rates; each is tried"
+        (2e-5, 3e-5, 4e-5, 5e-5),
+        min_length=1,
+        description="peak learning rates, such as 3e-4,1e-3; each is tried",
     )
     seeds: int = Field(5, ge=1, le=1000, description="number of seeds: 0, 1, ...")
     epochs: int = Field(5, ge=1, description="passes over the training examples")

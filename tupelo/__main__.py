@@ -3,7 +3,7 @@
 from data_prep.files.program import run_program
 
 GROUPS = {
-    "data": "build shards from text, and inspect, verify, repair and split them",
+    "data": "build shards from text, and inspect, verify and repair them",
     "finetune": "fine-tune encoders on GLUE or a task of your own, and make tables",
 }
 

@@ -256,6 +256,8 @@ class _Build:
         # That of other shards or a run stays what it is: both are measured with it.
         if not any((folder / MANIFEST_FILE).is_file() for folder in folders):
             add_cleaning(tokenizer)
+        if tokenizer.normalizer and "a" in tokenizer.normalizer.normalize_str("ä"):
+            print("note: the tokenizer strips accents: ä becomes a", file=sys.stderr)
         return self._save_tokenizer(tokenizer, "loaded", special_names_beside(place))
 
     def train_tokenizer(self, segments: list[Segment]) -> TokenizerRecord:
@@ -331,22 +333,22 @@ class _Build:
         return encoded
 
     def report(self, segments: list[Segment], unknown: float, tokenizer: TokenizerRecord) -> None:
-        """Print which share of the tokens is [UNK], and which share of the entries never occurs."""
-        size, used = tokenizer.vocabulary_size, np.zeros(tokenizer.vocabulary_size, np.bool_)
-        for segment in segments:
-            used[np.fromfile(segment.files.path("train.ids"), id_type(size))] = True
-        used[[*tokenizer.special_tokens.values()]] = True
-        asked = self.settings.vocabulary_size if _trained_kind(self.settings) else 0
-        unused = 1 - used.sum() / max(size, asked)
-        lost, idle = unknown > WORTH_A_WARNING, bool(asked) and unused > MOST_UNUSED
-        print(
-            f"{'warning' if lost or idle else 'note'}: {unknown:.2%} of the tokens are [UNK]"
-            f"{' (less in a larger vocabulary, none with byte-bpe)' if lost else ''}, "
-            f"{unused:.1%} of {max(size, asked):,} entries never occur"
-            f"{f', as the text makes {size:,} only' if size < asked else ''}"
-            f"{' (fewer with a smaller --model.vocabulary_size)' if idle else ''}",
-            file=sys.stderr,
-        )
+        """Print the share of [UNK], and of the entries of a trained tokenizer that never occur."""
+        size, asked, idle = tokenizer.vocabulary_size, self.settings.vocabulary_size, False
+        words = f"{unknown:.2%} of the tokens are [UNK]"
+        if lost := unknown > WORTH_A_WARNING:
+            words += " (less in a larger vocabulary, none with byte-bpe)"
+        if _trained_kind(self.settings) is not None:
+            used = np.zeros(size, np.bool_)
+            for segment in segments:
+                used[np.fromfile(segment.files.path("train.ids"), id_type(size))] = True
+            used[[*tokenizer.special_tokens.values()]] = True
+            unused = 1 - used.sum() / max(size, asked)
+            words += f", {unused:.1%} of {max(size, asked):,} entries never occur"
+            words += f", as the text makes {size:,} only" if size < asked else ""
+            if idle := unused > MOST_UNUSED:
+                words += " (fewer with a smaller --model.vocabulary_size)"
+        print(f"{'warning' if lost or idle else 'note'}: {words}", file=sys.stderr)
 
     def write_shards(
         self, segments: list[Segment], encoded: list[EncodedSegment], tokenizer: TokenizerRecord

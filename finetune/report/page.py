@@ -6,12 +6,12 @@ from pathlib import Path
 
 from data_prep.files.atomic import save_text
 from finetune.report.entries import report_of
-from finetune.report.per_class import ClassTable, class_tables
-from finetune.report.score_table import ScoreTable, score_table
+from finetune.report.per_class import PREDICTED, ClassTable, class_tables
+from finetune.report.score_table import ScoreTable, best_rate, score_table
 from finetune.results.result import TableRow
 from finetune.results.sweep_results import EndedTrial, SweepResults, read_sweep_results
 from pretrain.reports.report_folder import ReportFolder
-from pretrain.reports.table import as_csv
+from pretrain.reports.table import Table, as_csv
 from pretrain.reports.words import paragraph, terminal_width
 
 CLASSES_FILE = "classes.csv"
@@ -60,8 +60,11 @@ def print_table(
     classes, width = class_tables(table, results), terminal_width()
     print(report.as_text(width))
     is_short = sum(len(found.table.rows) for found in classes) <= MOST_CLASSES
-    for found in [each.table for each in classes if is_short]:
-        print(f"\n{found.as_text(width)}\n{paragraph(found.remark, width)}")
+    for title, rows in [(each.table.title, each.table.rows) for each in classes if is_short]:
+        scores = [
+            {name: row[name] for name in row if not name.startswith(PREDICTED)} for row in rows
+        ]
+        print(f"\n{paragraph(title, width)}\n\n{Table(title, scores).as_text(width)}")
     if to is None:
         return classes
     from finetune.report.figures import draw_figures  # matplotlib takes a second
@@ -113,9 +116,11 @@ def notes(table: ScoreTable, results: SweepResults) -> list[str]:
         tuned: dict[TableRow, set[float]] = {}
         for row, _, rate, _ in (trial for trial in requested if trial[1] == task):
             tuned.setdefault(row, set()).add(rate)
+        at_edge = any(len(r) > 1 and best_rate(r) in (r[0], r[-1]) for r in found)
         precisions = {t.result.precision for t in results.trials if t.result.task == task}
         for what, applies in (
             ("one seed", any(rates[0].num_requested == 1 for rates in found)),
+            ("best at the highest or lowest --learning_rates", at_edge),
             ("different learning rates", len(set(map(frozenset, tuned.values()))) > 1),
             ("different precisions", len(precisions - {None}) > 1),
         ):

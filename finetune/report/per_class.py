@@ -34,10 +34,10 @@ def class_tables(table: ScoreTable, results: SweepResults) -> list[ClassTable]:
             lines = json.loads(file.read_bytes()) if file and file.is_file() else []
             if trial and (pairs := _pairs(lines)):
                 step = "" if row.step is None else f" step {row.step:,}"
-                where, name = (table.label(row) + step, column.title), f"{row.model}{step}"
+                where = (table.label(row) + step, column.title)
                 at = f"learning rate {trial.result.learning_rate:g}, seed {trial.result.seed}"
-                remark = f"{name} on {column.title} at {at}: scores x 100; as X: predicted as X."
-                title = f"{column.title} by class: {where[0]}"
+                title = f"{where[0]} on {column.title} by class, scores x 100, {at}"
+                remark = "As X: how many are predicted as X."
                 found.append(ClassTable(*where, Table(title, list(_rows(pairs)), remark)))
     return found
 

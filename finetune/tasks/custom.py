@@ -9,6 +9,7 @@ moves a row between training and development set.
 
 import hashlib
 import operator
+from collections import Counter
 from dataclasses import replace
 from itertools import chain, compress
 from pathlib import Path
@@ -26,6 +27,7 @@ from pretrain.config.settings import Section
 from pretrain.reports.words import counted
 
 HELD_OUT_SHARE = 0.1
+FEW = 20  # examples of a class: each is 5 points of its recall
 SPLITS = ("train", "dev", "test")
 Files = dict[str, Path]  # by split
 Found = tuple[Task, dict[str, list[Example]], list[str]]  # with remarks for the user
@@ -132,6 +134,14 @@ def read_own(own: OwnTask) -> TaskData:
                 "development file"
             )
         notes.append(f"no development file: {len(dev):,} of the {every:,} rows are held out")
+    if task.kind == "classification":
+        counts = Counter(example.label for example in dev)
+        rarest = min(range(len(task.labels)), key=counts.__getitem__)
+        if counts[rarest] < FEW:
+            notes.append(
+                f"{counts[rarest]} of the {len(dev):,} development examples are "
+                f"{quoted(task.labels[rarest])}: too few for a score of that class"
+            )
     test = {"test": found["test"]} if "test" in found else {}
     return TaskData(task, train, {"dev": dev}, test, tuple(notes))
 

@@ -89,8 +89,9 @@ def label_words(row: FileRow, task: Task, file: Path) -> list[str]:
     value = row.values[task.label]
     values: list[object] = [value]
     if task.kind == "multi-label" and isinstance(value, list | str):
-        split = SEPARATORS.split(value) if isinstance(value, str) else value
-        values = [each.strip() if isinstance(each, str) else each for each in split]
+        values = SEPARATORS.split(value) if isinstance(value, str) else value
+    values = [each.strip() if isinstance(each, str) else each for each in values]
+    if task.kind == "multi-label":
         values = [each for each in values if each != ""]
     words = []
     for one in values:

@@ -69,7 +69,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="make every check of a start, and print size, time and cost of each arm",
+        help="make every check of a start, and print size and memory of each arm",
     )
     add_settings(parser, recipe_nargs="*")
 

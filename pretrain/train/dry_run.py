@@ -26,7 +26,7 @@ from pretrain.train.measured_steps import MeasuredSteps
 from pretrain.train.recording.progress import Progress
 from pretrain.train.request import RunRequest
 
-MEASURES = "--dry-run --measure 60 measures it"
+MEASURES = "tupelo train with --dry-run --measure 60 measures it"
 
 Rows = list[tuple[str, str]]  # of the description
 

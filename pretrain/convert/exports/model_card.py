@@ -64,6 +64,7 @@ def write_card(
         language=language if LANGUAGE.fullmatch(language) else None,
         **OTHER_LICENCE,  # the table says which
     )
+    began = settings.initial_weights or settings.model.folder
     network = "the discriminator of an ELECTRA" if is_discriminator else pretrained.objective
     save_card(
         folder,
@@ -74,6 +75,7 @@ def write_card(
         tables={
             "Model": [
                 ["pre-trained as", network],
+                *([["began with the weights of", without_folders(began)]] if began else []),
                 *encoder_rows(pretrained.model, without_generator(pretrained.weights)),
                 ["in transformers", stock or "code of this folder"],
             ],

@@ -205,16 +205,17 @@ def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
         "m on RTE: 1 with a remark, the first at 0.002, seed 2: a constant",
         "7 of 12 trials not run",
         "one seed: RTE",
+        "best at the highest or lowest --learning_rates: RTE",
     ]
 
 
 def test_different_precisions_and_learning_rates_have_a_note(tmp_path):
-    for name, precision, rates in (("a", "bf16", [1e-3]), ("b", "fp32", [1e-3, 3e-3])):
+    for name, precision, rates in (("a", "bf16", [1e-3]), ("b", "fp32", [1e-3, 3e-3, 9e-3])):
         write_sweep_record(tmp_path / name, ["RTE"], rates, [0, 1], model=name)
         for rate in rates:
             for seed in (0, 1):
                 write_result(
-                    *(tmp_path / name, "RTE", 0.5),
+                    *(tmp_path / name, "RTE", 0.6 if rate == 3e-3 else 0.5),
                     **{"model": name, "rate": rate, "seed": seed, "precision": precision},
                 )
     assert notes_of(tmp_path) == [

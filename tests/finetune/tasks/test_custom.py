@@ -149,13 +149,14 @@ def many_rows(number):
 
 
 def test_texts_that_are_empty_or_trained_on_have_a_warning(tmp_path):
-    rows = "text\tlabel\na\tyes\nb\tno\nc\tno\n \tyes\n"
+    rows = "text\tlabel\na\tyes \nb\tno\nc\tno\n \tyes\n"
     train, dev = (tmp_path / name for name in ("train.tsv", "dev.tsv"))
     train.write_text(rows)
     dev.write_text(rows.replace("c\t", "new\t"))
     assert read_own(OwnTask(train=train, dev=dev)).notes == (
         f"warning: 1 row of {train} without text",
         f"warning: texts of 3 rows of {dev} are trained on",
+        "2 of the 4 development examples are 'no': too few for a score of that class",
     )
 
 

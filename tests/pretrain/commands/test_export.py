@@ -328,6 +328,7 @@ def test_logits_of_any_size_may_be_rounded(trained, run, tmp_path):
 
 
 def test_a_tokenizer_that_cuts_otherwise_is_not_written(trained, run, tmp_path, monkeypatch):
+    trained.text_encoder.ids("built before what is exported is another")
     other = trained.text_encoder.exported()
     other.normalizer = Replace("e", "f")
     monkeypatch.setattr(TextEncoder, "exported", lambda _: other)
