@@ -55,7 +55,10 @@ REMOVED = {
 # Of command lines alone: in a file they are unknown settings.
 REMOVED_WORDS = {
     "plan": Removed("use tupelo train RECIPE --dry-run --measure 60"),
-    "lr": Removed("use --learning_rate.peak, or --learning_rates of finetune run"),
+    **dict.fromkeys(
+        ("lr", "learning_rate"),
+        Removed("use --learning_rate.peak, or --learning_rates of finetune run"),
+    ),
     "batch_size": Removed("use --batch.global_sequences, or --batch of finetune run"),
     "minutes": Removed("use --hours, such as 0.1"),
     "epochs": Removed("use --steps, or --epochs of finetune run"),

@@ -15,6 +15,7 @@ import csv
 import io
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=".tsv, .csv, .jsonl, .parquet, or .txt with one text a line, of a pair a tab between "
         "the two; default, or -: such lines from stdin",
     )
+    parser.add_argument(
+        "--text", nargs="+", metavar="COLUMN", help="columns of the texts; default: as in training"
+    )
     parser.add_argument("--to", type=Path, metavar="FILE", help="a .csv file (tags: or .conll)")
 
 
@@ -73,7 +77,10 @@ def main(arguments: argparse.Namespace) -> None:
     from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 
     kept = read_model(folder)
-    rows, texts = _rows(file, kept.record, None if is_file else ".txt")
+    columns, known = arguments.text or kept.record.texts, kept.record.texts
+    if len(columns) != len(known):
+        raise ConfigError(f"--text {' '.join(columns)}: the model was trained on {' '.join(known)}")
+    rows, texts = _rows(file, kept.record, columns, None if is_file else ".txt")
     is_conll = to is not None and to.suffix.lower() == ".conll"
     if is_conll and kept.record.kind != "tags":
         raise ConfigError(f"--to {to}: the model predicts {kept.record.kind}; name a .csv file")
@@ -114,7 +121,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _rows(
-    file: Path, record: "KeptRecord", suffix: str | None
+    file: Path, record: "KeptRecord", columns: Sequence[str], suffix: str | None
 ) -> tuple[list[dict[str, object]], list[tuple[str, ...]]]:
     needed, found = [each for each, kind in KINDS.items() if kind == record.kind], file.suffix
     if record.kind == "tags" and (suffix or found.lower()) == ".txt":
@@ -129,7 +136,6 @@ def _rows(
         asked = read_questions(file, False)
         texts = [each.texts for each in asked]
         return [{"id": each.identity, "question": each.texts[0]} for each in asked], texts
-    columns = record.texts
     rows = read_rows(file, columns, suffix=suffix, every_column=True)
     texts = [tuple(text_in(row, column, file) for column in columns) for row in rows]
     return [row.values for row in rows], texts

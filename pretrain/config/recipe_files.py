@@ -32,7 +32,7 @@ OF_ENCODERS = {
 }
 REPLACED: dict[tuple[str, str], Mapping[str, Collection[str]]] = {
     ("data", "shards"): {"data": OF_TEXT},
-    ("model", "transformers"): OF_ENCODERS,
+    ("model", "transformers"): {**OF_ENCODERS, "model": {*OF_ENCODERS["model"], "folder"}},
     ("model", "folder"): {**OF_ENCODERS, "model": {*OF_ENCODERS["model"], *FIELDS.keys() - FREE}},
 }
 

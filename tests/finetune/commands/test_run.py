@@ -89,8 +89,10 @@ def test_every_trial_has_a_result_and_diverged_ones_are_listed(undisturbed):
 
 
 def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predicted(
-    undisturbed, files, capsys
+    undisturbed, files, capsys, tmp_path
 ):
+    renamed = tmp_path / "test.tsv"
+    renamed.write_text((files / "test.tsv").read_text().replace("text", "note", 1))
     places = undisturbed.models()
     assert [place.rpartition("-0.001-seed")[0] for place in places] == [
         "begins/small-step_00000020",
@@ -101,7 +103,10 @@ def test_the_model_of_the_median_seed_is_kept_and_predicts_what_its_trial_predic
         seeds = [results[f"{place[:-1]}{seed}"] for seed in range(3)]
         scores = sorted(result.scores["dev"]["accuracy"] for result in seeds)
         assert results[place].scores["dev"]["accuracy"] == scores[1]
-        main(["finetune", "predict", str(undisturbed.folder / place), str(files / "test.tsv")])
+        words = ["predict", str(undisturbed.folder / place), str(renamed), "--text"]
+        with pytest.raises(ConfigError, match="the model was trained on text"):
+            main(["finetune", *words, "note", "other"])
+        main(["finetune", *words, "note"])
         found = [row["prediction"] for row in csv.DictReader(capsys.readouterr().out.splitlines())]
         trial = undisturbed.folder / place / "predictions_test.json"
         assert found == [row["label"] for row in json.loads(trial.read_text())]

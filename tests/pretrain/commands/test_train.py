@@ -164,13 +164,14 @@ def test_a_dry_run_ends_with_disk_and_how_to_measure_time(command, tmp_path, cap
     rows = sum(split.rows for split in open_shards(command.shards).manifest.splits.values())
     assert f"{2 * 32 * rows / 1024:.1f} KiB in {command.shards}" in " ".join(output.split())
     assert f"iB in {tmp_path} time" in " ".join(output.split())  # is free
-    assert "not known; where it will run, --dry-run --measure 60 measures it" in " ".join(
-        output.split()
+    assert (
+        "not known; where it will run, tupelo train with --dry-run --measure 60 measures it"
+        in " ".join(output.split())
     )
     assert "memory per rank" in output and not list(tmp_path.iterdir())
     main(command.words("--hours", "24", "--dry-run"))
     said = " ".join(capsys.readouterr().out.split())
-    assert "what 24 h allow; --dry-run --measure 60 measures it" in said
+    assert "what 24 h allow; tupelo train with --dry-run --measure 60 measures it" in said
 
 
 def test_a_dry_run_of_a_finished_run_needs_no_shards_and_says_so(whole, capsys):
