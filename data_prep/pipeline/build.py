@@ -256,7 +256,7 @@ class _Build:
         # That of other shards or a run stays what it is: both are measured with it.
         if not any((folder / MANIFEST_FILE).is_file() for folder in folders):
             add_cleaning(tokenizer)
-        if tokenizer.normalizer and "a" in tokenizer.normalizer.normalize_str("ä"):
+        if tokenizer.normalizer and tokenizer.normalizer.normalize_str("ä").endswith("a"):
             print("note: the tokenizer strips accents: ä becomes a", file=sys.stderr)
         return self._save_tokenizer(tokenizer, "loaded", special_names_beside(place))
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tokenizers import normalizers
 
 from data_prep.pipeline import build as build_module
 from data_prep.pipeline.build import build
@@ -83,15 +84,22 @@ def test_each_source_is_judged_alone_and_a_long_one_before_its_end(tmp_path, mon
     assert first.stat().st_mtime_ns == before
 
 
-def test_a_tokenizer_that_knows_no_word_is_refused_and_leaves_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("strips", [False, True])
+def test_a_tokenizer_that_knows_no_word_is_refused_and_leaves_nothing(
+    tmp_path, monkeypatch, capsys, strips
+):
     monkeypatch.setattr(build_module, "WORTH_KEEPING", 1)
     (tmp_path / "a.txt").write_bytes(lines_with(0))
-    word_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = word_tokenizer()
+    steps = [normalizers.NFD(), normalizers.StripAccents()][: 1 + strips]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
     settings = settings_for(tmp_path / "a.txt", tokenizer=str(tmp_path / "tokenizer.json"))
     message = r"tokenizer\.json: \d+% of the tokens of this text are \[UNK\]"
     with pytest.raises(TokenizerError, match=message):
         build(settings, tmp_path / "shards", workers=1)
     assert not list(tmp_path.glob("shards*"))
+    assert ("strips accents: ä becomes a" in capsys.readouterr().err) == strips
 
 
 @pytest.mark.parametrize(
