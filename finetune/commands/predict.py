@@ -77,10 +77,10 @@ def main(arguments: argparse.Namespace) -> None:
     from pretrain.distributed.unusable_gpus import refuse_unusable_gpus
 
     kept = read_model(folder)
-    columns, known = arguments.text or kept.record.texts, kept.record.texts
-    if len(columns) != len(known):
-        raise ConfigError(f"--text {' '.join(columns)}: the model was trained on {' '.join(known)}")
-    rows, texts = _rows(file, kept.record, columns, None if is_file else ".txt")
+    given, known = arguments.text or kept.record.texts, kept.record.texts
+    if len(given) != len(known):
+        raise ConfigError(f"--text {' '.join(given)}: the model was trained on {' '.join(known)}")
+    rows, texts = _rows(file, kept.record, given, file.suffix.lower() if is_file else ".txt")
     is_conll = to is not None and to.suffix.lower() == ".conll"
     if is_conll and kept.record.kind != "tags":
         raise ConfigError(f"--to {to}: the model predicts {kept.record.kind}; name a .csv file")
@@ -121,13 +121,13 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _rows(
-    file: Path, record: "KeptRecord", columns: Sequence[str], suffix: str | None
+    file: Path, record: "KeptRecord", columns: Sequence[str], suffix: str
 ) -> tuple[list[dict[str, object]], list[tuple[str, ...]]]:
-    needed, found = [each for each, kind in KINDS.items() if kind == record.kind], file.suffix
-    if record.kind == "tags" and (suffix or found.lower()) == ".txt":
+    needed = [each for each, kind in KINDS.items() if kind == record.kind]
+    if record.kind == "tags" and suffix == ".txt":
         texts = [tuple(line.split()) for line in lines_of(file) if line.strip()]
         return [{"words": " ".join(words)} for words in texts], texts
-    if needed and [found.lower()] != needed:
+    if needed and [suffix] != needed:
         raise TaskError(f"the model predicts {record.kind}; give a {needed[0]} file")
     if record.kind == "tags":
         texts = [words for words, _ in read_sentences(file, False)]

@@ -35,10 +35,10 @@ def class_tables(table: ScoreTable, results: SweepResults) -> list[ClassTable]:
             if trial and (pairs := _pairs(lines)):
                 step = "" if row.step is None else f" step {row.step:,}"
                 where = (table.label(row) + step, column.title)
-                at = f"learning rate {trial.result.learning_rate:g}, seed {trial.result.seed}, "
-                rates = [each.result.learning_rate for each in trials]
-                is_middle = rates.count(trial.result.learning_rate) % 2
-                at += "the median" if is_middle else "the lower of the middle two"
+                rate, ended = trial.result.learning_rate, [each.result for each in trials]
+                count = sum(one.learning_rate == rate and one.status != "failed" for one in ended)
+                middle = "the median" if count % 2 else "the lower of the middle two"
+                at = f"learning rate {rate:g}, seed {trial.result.seed}, {middle}"
                 title = f"{where[0]} on {column.title} by class, scores x 100, {at}"
                 remark = "As X: how many are predicted as X."
                 found.append(ClassTable(*where, Table(title, list(_rows(pairs)), remark)))
