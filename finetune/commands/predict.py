@@ -114,8 +114,8 @@ def main(arguments: argparse.Namespace) -> None:
             raise ConfigError(f"cannot write {to}: {error.strerror or error}") from None
     if predictor.num_cut:
         print(
-            f"{predictor.num_cut:,} of the {len(texts):,} texts have {kept.record.sequence_length} "
-            "tokens or more, and are cut to that",
+            f"{predictor.num_cut:,} of the {len(texts):,} texts fill "
+            f"{kept.record.sequence_length} tokens; text beyond is cut off",
             file=sys.stderr,
         )
 

@@ -162,7 +162,7 @@ class TrialRunner:
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
             most = train.longest < protocol.sequence_length
             reason = ", all that the encoder has positions for" if most else ""
-            send(f"{of_all} have {train.longest} tokens or more, and are cut to that{reason}")
+            send(f"{of_all} fill {train.longest} tokens{reason}; text beyond is cut off")
         seed, rate, device = trial.seed, trial.learning_rate, self._device
         model = build_task_model(
             pretrained,

@@ -1,7 +1,8 @@
 """Builds `RunSettings` from a recipe and the command line.
 
 A recipe is a TOML file, which may extend another; `--section.name value` on the command line
-overrides it. The options and their help come from the fields of the settings.
+overrides it. One of its `needs` must be given. The options and their help come from the fields of
+the settings.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def _shown_values(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]
     recipe = arguments.recipe
     if isinstance(recipe, list):  # of a command that takes several
         recipe = recipe[0] if len(recipe) == 1 and sweep_file(recipe[0]) is None else None
-    settings = settings_from({} if recipe is None else read_recipe(recipe))
+    settings = settings_from({} if recipe is None else {**read_recipe(recipe), "needs": ()})
     whose = "those of a recipe that sets nothing" if recipe is None else f"the values of {recipe}"
     return whose, flat(settings.model_dump())
 
@@ -76,7 +77,8 @@ def read_settings(arguments: argparse.Namespace) -> RunSettings:
         print(f"{list_of_recipes()}\n", file=sys.stderr)
         raise ConfigError("name a recipe")
     tree = read_recipe(arguments.recipe)
-    recipe, known = arguments.recipe, {*RunSettings.model_fields, *setting_fields(RunSettings)}
+    recipe = arguments.recipe
+    known = {"needs", *RunSettings.model_fields, *setting_fields(RunSettings)}
     for table, content in tree.items():  # it may be a sweep whose arms are missing or misspelt
         if table in TABLES:
             raise ConfigError(f"{recipe}: [{table}] is of a sweep, which needs [{ARMS}] too")
@@ -97,10 +99,14 @@ def settings_from(tree: dict[str, Any]) -> RunSettings:
     """Build the settings from those of a recipe.
 
     Raises:
-        ConfigError: a name is unknown, a type is wrong, or they do not go together.
+        ConfigError: a name is unknown, a type is wrong, they do not go together, or none is given
+            of those that the recipe needs.
     """
+    given, needs = flat(tree), tree.get("needs", ())
+    if needs and not any(given.get(name) for name in needs):
+        raise ConfigError(f"{tree['name']} needs {' or '.join(f'--{name}' for name in needs)}")
     with explained():
-        return RunSettings(**tree)
+        return RunSettings(**{name: value for name, value in tree.items() if name != "needs"})
 
 
 def settings_with(recipe: str | Path | RunSettings, values: Mapping[str, Any]) -> RunSettings:

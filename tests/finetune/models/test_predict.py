@@ -106,7 +106,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
     classes, tmp_path, capsys, monkeypatch
 ):
     file = write(tmp_path, "txt", ["names", "the " * 40, "a " * 50])
-    cut = "2 of the 3 texts have 24 tokens or more, and are cut to that\n"
+    cut = "2 of the 3 texts fill 24 tokens; text beyond is cut off\n"
     assert predicted(capsys, classes.folder, file).err == cut
     monkeypatch.setattr(kept_model, "CHUNK", 2)
     assert "predict: 100% 3.00/3.00 [" in predicted(capsys, classes.folder, file).err

@@ -205,8 +205,8 @@ def test_rows_that_are_cut_are_remarked(tmp_path):
     run_in(tmp_path, lambda trial: (tiny_pretrained(), data), heard=heard)
     (remark,) = [message for message in heard if isinstance(message, str)]
     assert remark == (
-        "2 of the 4 training examples have 30 tokens or more, and are cut to that, all that the "
-        "encoder has positions for"
+        "2 of the 4 training examples fill 30 tokens, all that the encoder has positions for; text "
+        "beyond is cut off"
     )
 
 

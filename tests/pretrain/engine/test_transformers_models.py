@@ -242,7 +242,8 @@ def test_models_without_a_head_and_tokenizers_without_a_mask_are_refused(saved):
 )
 def test_a_type_that_cannot_be_trained_is_refused(kind, message):
     with pytest.raises(ConfigError, match=message):
-        build_objective(load_settings("adapt", ["--model.transformers", kind]).model)
+        words = ["--initial_weights", "theirs", "--model.transformers", kind]
+        build_objective(load_settings("adapt", words).model)
 
 
 def test_a_model_that_mixes_the_texts_of_a_batch_is_refused(saved, monkeypatch):
