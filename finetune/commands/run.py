@@ -17,14 +17,15 @@ from data_prep.command_line import given_settings
 from data_prep.commands.options import at_least_1
 from data_prep.files.program import shell_command
 from finetune.protocol import Protocol, load_protocol
-from finetune.results.sweep_results import DEFAULT_KEEP, Keep, SweepRecord, read_sweep_record
-from finetune.sweep.folder import (
-    default_folder,
-    merged,
-    move_former_trials,
-    record_of,
-    save_sweep_record,
+from finetune.results.result import SWEEP_FILE
+from finetune.results.sweep_results import (
+    DEFAULT_KEEP,
+    Keep,
+    SweepRecord,
+    ended_trials,
+    read_sweep_record,
 )
+from finetune.sweep.folder import default_folder, merged, record_of, save_sweep_record
 from finetune.sweep.references import NEWEST, TaskRef, read_model_refs
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.custom import OwnTask
@@ -123,9 +124,12 @@ def main(arguments: argparse.Namespace) -> None:
         print(describe_sweep(sweep))
         return
     with locked(sweep.folder):
-        move_former_trials(sweep.folder)
         save_sweep_record(sweep.folder, record, sweep.data)
-        report(sweep, has_failed=run_sweep(sweep, arguments.at_once))
+        try:
+            report(sweep, has_failed=run_sweep(sweep, arguments.at_once))
+        finally:
+            if not ended_trials(sweep.folder):  # stopped: the next command may differ from it
+                (sweep.folder / SWEEP_FILE).unlink()
 
 
 def _requested(arguments: argparse.Namespace) -> tuple["TrialSweep", SweepRecord]:

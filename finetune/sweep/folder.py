@@ -5,7 +5,6 @@ metric of a task may change. Nothing else of it may, or its results could not be
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from finetune.results.sweep_results import (
     ModelRef,
     SweepRecord,
     differences,
-    ended_trials,
     read_majority,
     read_sweep_record,
 )
@@ -91,14 +89,6 @@ def save_sweep_record(folder: Path, record: SweepRecord, data: Mapping[str, Task
     scores |= {name: majority_scores(found) for name, found in data.items()}
     save_text(folder / MAJORITY_FILE, json.dumps(scores, indent=1) + "\n")
     save_text(folder / SWEEP_FILE, together.model_dump_json(indent=1) + "\n")
-
-
-def move_former_trials(folder: Path) -> None:
-    """Move what earlier versions left at TASK/MODEL/lr_RATE/seed_N to where trials are today."""
-    for trial in ended_trials(folder):
-        place = folder / trial.result.folder
-        if trial.folder != place:
-            os.renames(trial.folder, place)
 
 
 def default_folder(models: Sequence[str], protocol: Protocol) -> Path:

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import random
 import shutil
 from collections import Counter
@@ -216,26 +215,6 @@ def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_n
     assert list(after.result.scores["dev"])[0] == "matthews"
 
 
-def test_trials_at_the_places_of_earlier_versions_are_read_and_not_repeated(
-    undisturbed, run, files, tmp_path, capfd, in_this_process
-):
-    earlier = Command(run, files, shutil.copytree(undisturbed.folder, tmp_path / "sweep"))
-    for name, result in earlier.results().items():
-        model, _, _ = name.rpartition(f"-{result.learning_rate}".replace("+", "_"))
-        place = earlier.folder / model / f"lr_{result.learning_rate}" / f"seed_{result.seed}"
-        os.renames(earlier.folder / name, place)
-    before, now = (
-        {trial.result.model_dump_json() for trial in read_sweep_results([place]).trials}
-        for place in (undisturbed.folder, earlier.folder)
-    )
-    assert before == now and len(now) == 12
-    main(earlier.words("--from-scratch", "--learning_rates", "1e-3,1e30"))
-    assert not in_this_process.ran and "0 trials to" in capfd.readouterr().out
-    assert earlier.results() == undisturbed.results()
-    assert earlier.models() == undisturbed.models()
-    assert not list(earlier.folder.rglob("lr_*"))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -259,6 +238,15 @@ def test_what_is_wrong_with_a_command_is_one_line(run, files, words, message):
     places = {"run": run, "files": files, "task": f"--train {files}/train.tsv --label begins"}
     with pytest.raises(UserError, match=message.format(**places)):
         main(["finetune", "run", str(run), *words.format(**places).split()])
+
+
+def test_a_sweep_that_is_stopped_before_its_first_result_may_be_another(run, files, tmp_path):
+    command = Command(run, files, tmp_path / "to")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("finetune.sweep.sweep.run_sweep", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            main(command.words())
+    main(command.words("--epochs", "2", "--dry-run"))
 
 
 def test_a_model_keeps_the_name_that_it_has_in_its_sweep(tmp_path, monkeypatch):
