@@ -130,7 +130,7 @@ def join(studies: Sequence[Study]) -> Study:
             of an arm have other settings (of those that both know).
     """
     first, name = studies[0], "+".join(study.name for study in studies)
-    if any(study.held_out != first.held_out for study in studies):
+    if any(study.entropy != first.entropy for study in studies):
         raise SystemExit(f"the runs of {name} were evaluated on different words")
     shared = common([study.shared for study in studies])
     runs = tuple(
