@@ -48,9 +48,9 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 32_118,
+    "lines of the packages": 32_114,
     "lines of benchmarks": 1_493,
-    "lines of tests": 27_338,
+    "lines of tests": 27_323,
     "words of docs": 13_710,
     "words of a page": 1_500,
 }

@@ -50,7 +50,7 @@ def write_card(
                 ["in transformers", architecture or "code of this folder"],
                 ["predicts", ", ".join(task.labels or (task.label,))],
             ],
-            "Scores, times 100": [
+            "Scores of the development set, times 100": [
                 [f"{task.title(split)}, {metric}", f"{100 * value:.1f}"]
                 for split, metrics in result.scores.items()
                 for metric, value in metrics.items()

@@ -8,9 +8,6 @@ model of transformers is the one of its family; others carry their code, as expo
 config.json         its entry "tupelo_fine_tuned" is a `KeptRecord`
 model.safetensors   of a regression in the units of the labels: its last layer scales and shifts
 README.md           the model card
-
-Folders of before have fine_tuned.json, a `KeptRecord`, and the weights of a `TaskModel`; or beside
-the model, of a regression, trained_output/, the last layer as it was trained.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +24,7 @@ from data_prep.files.atomic import put_in_place
 from data_prep.text.text_encoder import TextEncoder
 from finetune.models.card import write_card
 from finetune.models.kept_record import KeptConfiguration, KeptRecord
-from finetune.results.model_folder import FORMER_RECORD_FILE, MODEL_FOLDER, PARTIAL
+from finetune.results.model_folder import MODEL_FOLDER, PARTIAL
 from finetune.results.result import TrialResult, read_json
 from finetune.tasks.task import Example
 from finetune.training.batches import POOL_BATCHES
@@ -35,7 +32,6 @@ from finetune.training.encoding import EncodedTask, encode_split
 from finetune.training.model import (
     ENCODER,
     EVALUATION_BATCH,
-    HEAD,
     WHOLE,
     AnyTaskModel,
     TransformersTaskModel,
@@ -117,25 +113,17 @@ def read_model(folder: Path) -> KeptModel:
         ConfigError: a file is missing or damaged, or the files do not belong together.
         TokenizerError: the tokenizer is missing or damaged.
     """
-    former = folder / FORMER_RECORD_FILE
-    is_former = former.is_file()
-    if is_former:
-        record = read_json(former, TypeAdapter(KeptRecord), REPEAT)
-    else:
-        kept = TypeAdapter(KeptConfiguration)
-        record = read_json(folder / CONFIG_FILE, kept, REPEAT).tupelo_fine_tuned
-    stock = None if is_former else record.stock
-    weights, text_encoder = read_folder(folder, record, stock, record.model.num_layers, fix=REPEAT)
-    if is_former:
-        weights = {n if n.startswith(ENCODER) else HEAD + n: w for n, w in weights.items()}
+    kept = TypeAdapter(KeptConfiguration)
+    record = read_json(folder / CONFIG_FILE, kept, REPEAT).tupelo_fine_tuned
+    layers = record.model.num_layers
+    weights, text_encoder = read_folder(folder, record, record.stock, layers, fix=REPEAT)
     with shapes_only():
         model = task_model(record.model, record.target)
     if isinstance(model, TransformersTaskModel):
         named = {f"{WHOLE}{name}": tensor for name, tensor in weights.items()}
         weights = {n: w for n, w in named.items() if n not in dict(model.named_buffers())}
     check_weights(weights, lambda: model, place=str(folder / WEIGHTS_FILE))
-    if not is_former:  # in units of the labels
-        record = record.model_copy(update={"centre": 0.0, "spread": 1.0})
+    record = record.model_copy(update={"centre": 0.0, "spread": 1.0})  # in units of the labels
     return KeptModel(record, weights, text_encoder)
 
 

@@ -10,7 +10,6 @@ from pretrain.config.settings.transformers_config import CONFIG_FILE
 
 MODEL_FOLDER = "model"  # in the folder of a trial
 FINE_TUNED = "tupelo_fine_tuned"  # the entry of config.json
-FORMER_RECORD_FILE = "fine_tuned.json"
 PARTIAL, REMOVED = ".partial", ".removed"
 MOST_NAMED = 10  # in a message
 
@@ -37,8 +36,7 @@ def kept_folder(place: Path) -> Path:
     Raises:
         ConfigError: there is none, or there are several.
     """
-    names = (CONFIG_FILE, FORMER_RECORD_FILE)
-    below = sorted({file.parent for name in names for file in place.rglob(name)})
+    below = sorted(file.parent for file in place.rglob(CONFIG_FILE))
     found = [one for one in below if one.suffix not in (PARTIAL, REMOVED) and is_model(one)]
     if len(found) > 1:
         named = ", ".join(map(str, found[:MOST_NAMED]))
@@ -59,5 +57,4 @@ def is_model(folder: Path) -> bool:
     """
     file = folder / CONFIG_FILE
     # Exports of before have an entry of that name without a model.
-    is_new = file.is_file() and "model" in (read_json_object(file).get(FINE_TUNED) or {})
-    return is_new or (folder / FORMER_RECORD_FILE).is_file()
+    return file.is_file() and "model" in (read_json_object(file).get(FINE_TUNED) or {})

@@ -155,7 +155,7 @@ def check_columns(where: str, needed: Sequence[str], found: Sequence[str]) -> No
             listed = ", ".join(plain(name) for name in found[:MAX_NAMED_COLUMNS])
             raise TaskError(
                 f"{where}: no column {column!r}{nearest(column, found)}; it has {listed or 'none'} "
-                "(a .tsv file has tabs); name another one (--text, --label)"
+                "(a .tsv file has tabs); name another one"
             )
 
 

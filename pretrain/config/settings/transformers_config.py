@@ -137,7 +137,8 @@ def _read(folder: str | None, kind: Any) -> Any:
                 "and give --trust-remote-code to run it"
             ) from None
         line = first_line(error)
-        raise ValueError(f"{quoted(place)}: transformers cannot open it ({line})") from None
+        lead = "" if Path(str(place)).exists() else "there is no such folder, and "
+        raise ValueError(f"{quoted(place)}: {lead}transformers cannot open it ({line})") from None
     if trusts:
         config.trust_remote_code = True
     return config

@@ -93,6 +93,8 @@ def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
         network: Any = restored_network(pretrained)
         with quiet():
             network.encoder.whole.save_pretrained(folder)
+        for file in folder.glob("*.safetensors"):  # readable by the owner only
+            file.chmod((folder / "config.json").stat().st_mode)
         length, encoder = pretrained.sequence_length, pretrained.text_encoder
         write_tokenizer(folder, encoder, sequence_length=length, with_token_types=False)
         return

@@ -4,6 +4,7 @@ The Hub renders them: names and values are code, so that they are shown as they 
 of the machine are left out of paths.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import LANGUAGE, Manifest, read_manifest
 from pretrain.config.recipe import load_settings
+from pretrain.config.recipe_files import OF_ENCODERS
 from pretrain.config.run_files import EvaluationLine, Launch, Metrics, read_checked_lines
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, as_json
 from pretrain.convert.model import Pretrained, without_generator
@@ -64,6 +66,9 @@ def write_card(
         language=language if LANGUAGE.fullmatch(language) else None,
         **OTHER_LICENCE,  # the table says which
     )
+    content = json.loads(as_json(settings))
+    for section, names in OF_ENCODERS.items() if pretrained.model.transformers else ():
+        content[section] = {n: value for n, value in content[section].items() if n not in names}
     began = settings.initial_weights or settings.model.folder
     network = "the discriminator of an ELECTRA" if is_discriminator else pretrained.objective
     save_card(
@@ -91,7 +96,7 @@ def write_card(
         has_own_code=stock is None,
         sequence_length=pretrained.sequence_length,
         moses=manifest.tokenizer.moses,
-        settings=without_folders(as_json(settings)).rstrip(),
+        settings=without_folders(json.dumps(content, indent=1)),
     )
 
 

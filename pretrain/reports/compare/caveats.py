@@ -66,6 +66,8 @@ def notes_on(
     ends, floor = [run.result for run in runs if run.result], entropy or 0.0
     shares = [end.final_learning_rate / end.peak_learning_rate for end in ends]
     shares = [share for share in shares if share > ANNEALED]
+    lower = math.floor(100 * (floor - TARGET_MARGIN)) / 100
+    is_met = any(run.evaluations[-1]["loss"] <= lower for run in runs)
     # Those of the DeepSpeed JSON follow from others.
     changed = [name for launch in launches for name in launch.get("changed_settings", {})]
     changed = sorted({name for name in changed if not name.startswith("ds_config.")})
@@ -78,7 +80,7 @@ def notes_on(
         "learning rate not annealed": shares
         and f"{counted(len(shares), 'run')} (up to {max(shares):.0%} of the peak)",
         "target near the unigram entropy": is_near_plateau(target, entropy)
-        and f"tupelo compare --target {math.floor(100 * (floor - TARGET_MARGIN)) / 100:g} or less",
+        and (f"tupelo compare RUN ... --target {lower:g}" if is_met else "train longer"),
         "unigram entropy": entropy is None and not has_generator and "not recorded",
         "losses of each run's own generator": has_generator
         and f"compare scores too: {shell_command('finetune', 'table', *(r.folder for r in runs))}",

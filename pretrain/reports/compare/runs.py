@@ -105,7 +105,7 @@ def read_run(folder: Path) -> Run:
         ConfigError: it holds no run, a damaged one, or one without a finite held-out loss.
     """
     if not (folder / RUN_FILE).is_file():
-        raise ConfigError(f"{folder} is not a run folder: it has no run.json")
+        raise ConfigError(f"{folder} is not a run folder; of a sweep give {folder}/*-seed*/")
     result = result_of(folder)
     run = Run(
         folder=folder,

@@ -98,9 +98,10 @@ class StepDisplay:
             return f"{self._name}: {f'continues after {done}' if self._step else 'starts'}"
         numbers = ""
         if self._metrics is not None:
+            last = self._metrics["step"]
             numbers = (
-                f", loss {self._metrics['loss']:.4f}, "
-                f"learning rate {self._metrics['learning_rate']:.2e}, "
+                f", loss {self._metrics['loss']:.4f}{f' at {last:,}' if last < self._step else ''}"
+                f", learning rate {self._metrics['learning_rate']:.2e}, "
                 f"{self._metrics['tokens_per_second']:,.0f} tokens/s"
             )
         return f"{self._name}: {done}{numbers}{self._lines.time_left(self._total)}"

@@ -16,7 +16,7 @@ from finetune.results.model_folder import PARTIAL, REMOVED, has_model, kept_fold
 from finetune.training.targets import Classes
 from finetune.training.train import build_task_model
 from pretrain.config.errors import ConfigError
-from pretrain.convert.exports.hf_format import CONFIG_FILE, save_weights
+from pretrain.convert.exports.hf_format import CONFIG_FILE
 from pretrain.convert.exports.in_transformers import quiet
 from pretrain.convert.pretrained import load_pretrained
 from tests.finetune.fine_tuning_case import protocol
@@ -81,21 +81,6 @@ def test_what_transformers_has_trained_further_and_saved_again_predicts(case, tm
             loaded.save_pretrained(folder)
     found = Predictor(read_model(folder), CPU).outputs(development_texts(case))
     assert found == pytest.approx(2 * outputs_in_training(case), rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize("name", ["classes", "stock_numbers"])
-def test_a_folder_of_before_is_opened(name, tmp_path, request):
-    case = request.getfixturevalue(name)
-    record = read_model(case.folder).record.model_dump(mode="json")
-    record["model"]["preset"] = None
-    former = {"format": 1, "file": "", "scores": {}, "seed": 0, "weights": "a digest"}
-    (tmp_path / "fine_tuned.json").write_text(json.dumps(record | former))
-    shutil.copy(case.folder / "tokenizer.json", tmp_path)
-    weights = case.run.model.state_dict()
-    stored = {name.removeprefix("classifier."): tensor for name, tensor in weights.items()}
-    save_weights(tmp_path / "model.safetensors", stored)
-    assert kept_folder(tmp_path) == tmp_path
-    assert same_weights(read_model(tmp_path).weights, weights)
 
 
 def test_the_example_of_the_card_runs_and_the_card_has_scores(numbers, capsys, monkeypatch):

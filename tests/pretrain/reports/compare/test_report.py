@@ -42,8 +42,11 @@ def test_a_target_near_the_unigram_entropy_is_noted(tmp_path, target, where, is_
     comparison = compare(runs(*folders), target)
     lead = f"2 runs of 2 arms; target {where} the unigram entropy 6.500"
     assert report_of(comparison).as_text(80).startswith(lead)
-    note = "target near the unigram entropy: tupelo compare --target 5.5 or less"
-    assert (note in comparison.notes) is is_near
+    note = "target near the unigram entropy: "
+    assert (f"{note}tupelo compare RUN ... --target 5.5" in comparison.notes) is is_near
+    names = {"base": (), "new": POST}
+    early = [arm(tmp_path / "y", name, *names[name], ends=(5.9,), **known)[0] for name in names]
+    assert (f"{note}train longer" in compare(runs(*early), target).notes) is is_near
     unknown = [*arm(tmp_path / "x", "base"), *arm(tmp_path / "x", "new", *POST)]
     text = report_of(compare(runs(*unknown), target)).as_text(120)
     assert text.count("entropy") == 1 and "note: unigram entropy: not recorded" in text

@@ -41,9 +41,8 @@ def train(settings, first, steps, clock, *, shown=True):
             clock[0] += 10
             display.advance()
             if step % settings.log_every_steps == 0:
-                display.show_metrics(
-                    {"loss": step, "learning_rate": 1e-4, "tokens_per_second": 25.6}
-                )
+                now = {"step": step, "loss": step, "learning_rate": 1e-4}
+                display.show_metrics({**now, "tokens_per_second": 25.6})
             if step % settings.evaluation.every_steps == 0:
                 display.show_evaluation(step, 4.0)
 
@@ -55,8 +54,9 @@ def test_a_log_file_gets_lines_with_loss_rate_speed_and_time_left(clock, capsys)
 
     def line(step, loss, left):
         return (
-            f"DATE TIME tiny_cpu: step {step}/20 ({step * 5}%), loss {loss}.0000, learning rate "
-            f"1.00e-04, 26 tokens/s, {left} left"
+            f"DATE TIME tiny_cpu: step {step}/20 ({step * 5}%), loss {loss}.0000"
+            f"{f' at {loss}' if loss < step else ''}, learning rate 1.00e-04, 26 tokens/s"
+            f", {left} left"
         )
 
     assert printed.err.splitlines() == [
