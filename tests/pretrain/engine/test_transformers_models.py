@@ -167,6 +167,8 @@ def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
     exported = tmp_path / "exported"
     status, printed, errors = command.run(["export", str(run), "--to", str(exported)])
     assert status == 0 and "stock roberta" in printed, errors[-3000:]
+    assert len({file.stat().st_mode for file in exported.iterdir() if file.is_file()}) == 1
+    assert '"norm"' not in (exported / "README.md").read_text()  # it has no effect
     theirs = AutoModelForMaskedLM.from_pretrained(exported)
     assert theirs.lm_head.decoder.weight is theirs.roberta.embeddings.word_embeddings.weight
     trained, again = load_pretrained(run), load_pretrained(exported)
@@ -196,11 +198,8 @@ def test_memory_is_that_of_the_logits_that_its_head_computes(kind):
     for size in (64, 4096):
         words = ["--model.transformers", kind, "--model.vocabulary_size", str(size)]
         settings = load_settings("tiny_cpu", words)
-        run = (
-            settings,
-            fill_ds_config(read_ds_config("zero0_fp32", "cpu"), settings, world_size=1),
-            1,
-        )
+        config = read_ds_config("zero0_fp32", "cpu")
+        run = (settings, fill_ds_config(config, settings, world_size=1), 1)
         needed.append(needed_bytes(*run, PLAIN, 8) - rank_bytes(*run))
         model = build_objective(settings.model)
         (output,) = (part for part in model.modules() if getattr(part, "out_features", 0) == size)
