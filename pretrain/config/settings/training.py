@@ -55,7 +55,7 @@ class OptimizerSettings(Section):
         1.0,
         gt=0,
         description="learning rate of the tables of relative positions, as a multiple of the "
-        "schedule's",
+        "schedule's; 1 as published, best here 16 to 64",
     )
     max_gradient_norm: float | None = Field(1.0, gt=0, description="gradient clipping; none: off")
 
