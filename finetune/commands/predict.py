@@ -128,7 +128,8 @@ def _rows(
         texts = [tuple(line.split()) for line in lines_of(file) if line.strip()]
         return [{"words": " ".join(words)} for words in texts], texts
     if needed and [suffix] != needed:
-        raise TaskError(f"the model predicts {record.kind}; give a {needed[0]} file")
+        others = ", or a .txt file with spaces between words" if record.kind == "tags" else ""
+        raise TaskError(f"the model predicts {record.kind}; give a {needed[0]} file{others}")
     if record.kind == "tags":
         texts = [words for words, _ in read_sentences(file, False)]
         return [{"words": " ".join(words)} for words in texts], texts

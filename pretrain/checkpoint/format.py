@@ -177,8 +177,6 @@ def write_part(
         OSError: it cannot be written.
     """
     file = folder / f"part_{rank:05d}.safetensors"
-    file.touch()
-    mode = file.stat().st_mode  # as the umask has it; safetensors puts a file of mode 0600 there
     try:
         save_file(dict(tensors), file)
     except SafetensorError as error:
@@ -186,7 +184,7 @@ def write_part(
         found = re.search(r"\(os error (\d+)\)", str(error))
         words = (int(found[1]), os.strerror(int(found[1]))) if found else (str(error),)
         raise OSError(*words) from None
-    file.chmod(mode)
+    file.chmod(folder.stat().st_mode & 0o666)  # by safetensors readable by the owner only
     write_through(file)
     part = PartRecord(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
     return {file.name: part}

@@ -107,8 +107,8 @@ def run(
     is_to_judge = trainer.train() and ranks.is_first and predicts_words
     if is_to_judge and trainer.progress.result()["held_out_loss"] > entropy - PLATEAU_MARGIN:
         print(
-            "note: it has learned little but word frequencies; give it more --steps, or another "
-            "--learning_rate.peak"
+            "note: its loss is not far below that of word frequencies; give it more --steps, or "
+            "another --learning_rate.peak"
         )
 
 

@@ -94,7 +94,7 @@ def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
         with quiet():
             network.encoder.whole.save_pretrained(folder)
         for file in folder.glob("*.safetensors"):  # readable by the owner only
-            file.chmod((folder / "config.json").stat().st_mode)
+            file.chmod(folder.stat().st_mode & 0o666)
         length, encoder = pretrained.sequence_length, pretrained.text_encoder
         write_tokenizer(folder, encoder, sequence_length=length, with_token_types=False)
         return
@@ -177,10 +177,8 @@ def write_tokenizer(
 def save_weights(file: Path, weights: Mapping[str, Tensor]) -> None:
     """Write weights as safetensors, with the permissions of other new files."""
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
-    file.touch()
-    mode = file.stat().st_mode
     save_file(whole, file, metadata={"format": "pt"})
-    file.chmod(mode)  # safetensors makes its files readable by the owner only
+    file.chmod(file.parent.stat().st_mode & 0o666)  # by safetensors readable by the owner only
 
 
 def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:
