@@ -41,6 +41,7 @@ from pretrain.convert.stock_models import (
     to_stock,
 )
 from pretrain.convert.weights import WEIGHTS_FILE, stored_weights
+from pretrain.distributed.deepspeed_library import import_deepspeed
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"
@@ -91,6 +92,7 @@ def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
                 "use it by tupelo.load, or train with --model.positions own"
             )
         network: Any = restored_network(pretrained)
+        import_deepspeed()  # transformers does, with its log output
         with quiet():
             network.encoder.whole.save_pretrained(folder)
         for file in folder.glob("*.safetensors"):  # readable by the owner only
