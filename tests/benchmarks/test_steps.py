@@ -21,10 +21,10 @@ def run(file, *words):
 
 def test_ratios_are_of_rounds_and_flops_those_of_the_blocks_that_ran(tmp_path):
     mine = "mine=--model.positions rope --layer_drop.schedule constant --layer_drop.theta_bar 0.5"
-    words = ("--variants", "bert-a", "drop", mine, "fp16", "--rounds", "3")
+    words = ("--variants", "bert-a", "drop", mine, "wrong=--model.num_heads 3", "--rounds", "3")
     found, status, output, errors = run(tmp_path / "numbers.json", *words)
     # what fails is named, and the others go on
-    assert status == 1 and "error: fp16: " in errors
+    assert status == 1 and "error: wrong: " in errors
     first, drop = found["variants"]["bert-a"], found["variants"]["drop"]
     ratios = [own / other for own, other in zip(drop["seconds"], first["seconds"], strict=True)]
     assert drop["time"] == pytest.approx(statistics.median(ratios))
