@@ -31,7 +31,7 @@ from data_prep.settings import BuildSettings, TextSettings
 def add_arguments(parser: CommandParser) -> None:
     """Add the options of `tupelo data build`."""
     add_options(parser, "--to", "--workers")
-    parser.add_argument("--corpus", nargs="+", metavar="SOURCE", help="the text: data.corpus")
+    parser.add_argument("--corpus", nargs="+", action="extend", metavar="SOURCE", help="the text")
     sections = {"data": str(TextSettings.__doc__), "model": "The size of the tokenizer."}
     usual = BuildSettings().model_dump()
     values = {name: usual[name.rpartition(".")[2]] for name in FIELDS}

@@ -24,7 +24,7 @@ from data_prep.files.progress_bar import progress_bar
 from finetune.results.model_folder import kept_folder
 from finetune.tasks.examples import text_in
 from finetune.tasks.tables import lines_of, read_rows
-from finetune.tasks.task import TaskError
+from finetune.tasks.task import OF_TOKENS, TaskError
 from finetune.tasks.token_files import KINDS, read_questions, read_sentences
 from pretrain.config.errors import ConfigError
 from pretrain.reports.words import counted
@@ -123,13 +123,12 @@ def main(arguments: argparse.Namespace) -> None:
 def _rows(
     file: Path, record: "KeptRecord", columns: Sequence[str], suffix: str
 ) -> tuple[list[dict[str, object]], list[tuple[str, ...]]]:
-    needed = [each for each, kind in KINDS.items() if kind == record.kind]
     if record.kind == "tags" and suffix == ".txt":
         texts = [tuple(line.split()) for line in lines_of(file) if line.strip()]
         return [{"words": " ".join(words)} for words in texts], texts
-    if needed and [suffix] != needed:
-        others = ", or a .txt file with spaces between words" if record.kind == "tags" else ""
-        raise TaskError(f"the model predicts {record.kind}; give a {needed[0]} file{others}")
+    if record.kind in OF_TOKENS and KINDS.get(suffix) != record.kind:
+        form = ".json" if record.kind == "answers" else ".conll, or .txt with spaces between words"
+        raise TaskError(f"the model predicts {record.kind}; give {form}")
     if record.kind == "tags":
         texts = [words for words, _ in read_sentences(file, False)]
         return [{"words": " ".join(words)} for words in texts], texts

@@ -192,7 +192,7 @@ class Predictor:
         """Return the logits N x C of classes; the numbers, tags or answers of other tasks."""
         record, examples = self.record, [Example(text, None, "") for text in texts]
         split = encode_split(examples, record.kind, self._text_encoder, record.sequence_length)
-        self.num_cut += 0 if record.kind == "answers" else split.rows.num_full
+        self.num_cut += 0 if record.target.is_of_tokens else split.rows.num_full
         logits_NC = logits_of_rows(self._model, split.rows, uses_bf16=False)
         if record.target.is_of_tokens or not record.labels:
             return record.target.predictions(logits_NC, split)

@@ -158,7 +158,7 @@ class TrialRunner:
         folder, protocol = self._context.folder / trial.folder, self._context.protocol
         pretrained, data = self.load(trial)
         train = data.train.rows
-        if train.num_full and data.task.kind != "answers":  # their windows are
+        if train.num_full and not data.target.is_of_tokens:  # their windows are
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
             most = train.longest < protocol.sequence_length
             reason = ", all that the encoder has positions for" if most else ""

@@ -154,8 +154,7 @@ def check_columns(where: str, needed: Sequence[str], found: Sequence[str]) -> No
         if column not in found:
             listed = ", ".join(plain(name) for name in found[:MAX_NAMED_COLUMNS])
             raise TaskError(
-                f"{where}: no column {column!r}{nearest(column, found)}; it has {listed or 'none'} "
-                "(a .tsv file has tabs); name another one"
+                f"{where}: no column {column!r}{nearest(column, found)}; it has {listed or 'none'}"
             )
 
 

@@ -11,7 +11,7 @@ from data_prep.text.text_encoder import TextEncoder
 from finetune.tasks.task import OF_TOKENS, Example, Kind, Label, Task, TaskData
 from finetune.training.batches import TokenRows
 from finetune.training.targets import Target, target_of
-from finetune.training.token_rows import TokenRow, tagged_row, windows
+from finetune.training.token_rows import TokenRow, tagged_windows, windows
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def encode_task(
 ) -> EncodedTask:
     """Turn every example into [CLS] text [SEP] (text [SEP]), cut to `sequence_length`.
 
-    Tags and answers: see `tagged_row` and `windows`. With `orders` = 2 each training example is two
+    Tags and answers: `tagged_windows`, `windows`. With `orders` = 2 each training example is two
     rows: as it is, and with its texts exchanged. `balanced`: see `target_of`.
     """
 
@@ -83,7 +83,7 @@ def encode_split(
 ) -> EncodedSplit:
     """Return the rows of examples, of at most `length` tokens; see `encode_task`."""
     if kind in OF_TOKENS:
-        rows_of = tagged_row if kind == "tags" else windows
+        rows_of = tagged_windows if kind == "tags" else windows
         found = [
             row
             for number, example in enumerate(examples)

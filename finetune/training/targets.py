@@ -74,7 +74,7 @@ class LabelSets(Classes):
 
 @dataclass(frozen=True)
 class Tags(Classes):
-    """One of several labels for each word; `outside` is that of words that are cut off."""
+    """One of several labels for each word; `outside` is that of words without tokens."""
 
     architecture, problem, is_of_tokens = "TokenClassification", "", True
     outside: int = 0

@@ -23,19 +23,22 @@ class TokenRow(NamedTuple):
     label: tuple[int, ...]  # of tags P; of an answer the places of its ends, or 0 and 0, and P
 
 
-def tagged_row(
+def tagged_windows(
     number: int, example: Example, encoder: TextEncoder, length: int
 ) -> Iterator[TokenRow]:
-    """Yield [CLS] words [SEP]; the output of a word is that of its first token, as in BERT."""
+    """Yield [CLS] window [SEP], as `windows`; a word has its first token's output, as in BERT."""
     ids, spans = encoder.pieces(" ".join(example.texts))
     starts = numpy.cumsum([0, *(len(word) + 1 for word in example.texts)])
     # By the last character: some tokens begin with the space before a word.
     of_pieces = starts.searchsorted([end - 1 for _, end in spans], side="right") - 1
-    words_P, first_P = numpy.unique(of_pieces[: length - 2], return_index=True)
-    tags: Any = example.label
-    label = () if tags is None else tuple(tags[word] for word in words_P)
-    row = [encoder.special["cls"], *ids[: length - 2], encoder.special["sep"]]
-    yield TokenRow(number, numpy.array(row, numpy.int32), first_P + 1, words_P, label)
+    words_W, firsts_W = numpy.unique(of_pieces, return_index=True)
+    room, overlap, tags = length - 2, length // 4, example.label
+    for start in range(0, max(1, len(ids) - overlap), room - overlap):
+        is_here_W = (start <= firsts_W) & (firsts_W < start + room)
+        words_P, first_P = words_W[is_here_W], firsts_W[is_here_W] - start + 1
+        label = tuple(tags[word] for word in words_P) if isinstance(tags, tuple) else ()
+        row = [encoder.special["cls"], *ids[start : start + room], encoder.special["sep"]]
+        yield TokenRow(number, numpy.array(row, numpy.int32), first_P, words_P, label)
 
 
 def windows(number: int, example: Example, encoder: TextEncoder, length: int) -> Iterator[TokenRow]:

@@ -40,7 +40,7 @@ def add_settings(parser: CommandParser, *, recipe_nargs: Literal["?", "*"] = "?"
         help="a name that tupelo recipes lists, a .toml file, or a run folder",
     )
     parser.add_argument(
-        "--corpus", nargs="+", metavar="PATH", help="text files or folders: data.corpus"
+        "--corpus", nargs="+", action="extend", metavar="PATH", help="files or folders: data.corpus"
     )
     texts = {"": str(RunSettings.__doc__)}
     texts |= {name: str(kind.__doc__) for name, kind in sections().items()}

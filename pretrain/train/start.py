@@ -104,11 +104,11 @@ def run(
     newest = None if checkpoint is None else progress.step
     saver = Saver(request.folder, settings.checkpoint, ranks, newest=newest)
     trainer = Trainer(executed, engine, shards, record, progress, rate, saver, interruption)
-    is_to_judge = trainer.train() and ranks.is_first and predicts_words
-    if is_to_judge and trainer.progress.result()["held_out_loss"] > entropy - PLATEAU_MARGIN:
+    judged = trainer.train() and ranks.is_first and predicts_words
+    if judged and (loss := trainer.progress.result()["held_out_loss"]) > entropy - PLATEAU_MARGIN:
         print(
-            "note: its loss is not far below that of word frequencies; give it more --steps, or "
-            "another --learning_rate.peak"
+            f"note: held-out loss {loss:.2f}, of word frequencies alone {entropy:.2f}: give it "
+            "more --steps, or another --learning_rate.peak"
         )
 
 

@@ -85,7 +85,7 @@ def _draw_curves(axes: Axes, comparison: Comparison, axis: str) -> None:
         style, reached = line_style(number), comparison.reached(arm, axis)
         marks = [(end, comparison.left_plateau(arm, axis), "#ffffff", style["color"])]
         for loss, place, face, edge in [*marks, (comparison.target, reached, style["color"], INK)]:
-            if place is not None and loss is not None:
+            if place is not None and loss is not None and not comparison.is_bound(arm, loss):
                 style |= {"markerfacecolor": face, "markeredgecolor": edge, "markersize": 8}
                 axes.plot(place, loss, clip_on=False, zorder=5, **style)
     if entropy is not None and end is not None:
