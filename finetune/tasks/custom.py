@@ -140,7 +140,7 @@ def read_own(own: OwnTask) -> TaskData:
         if counts[rarest] < FEW:
             notes.append(
                 f"{counts[rarest]} of the {len(dev):,} development examples are "
-                f"{quoted(task.labels[rarest])}: too few for a score; give a larger --dev"
+                f"{quoted(task.labels[rarest])}, fewer than {FEW}: give a larger --dev"
             )
     test = {"test": found["test"]} if "test" in found else {}
     return TaskData(task, train, {"dev": dev}, test, tuple(notes))
