@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Mapping
+from io import TextIOWrapper
 from pathlib import Path
 
 from data_prep.files.errors import UserError
@@ -40,6 +41,8 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
     """
     if WAIT_POLICY not in os.environ:
         os.environ.setdefault(LOOKS_BEFORE_SLEEP, "0" if _is_beside_others() else "10000")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # in a file too: in order with stderr, and now
     try:
         status = main(sys.argv[1:])
         sys.stdout.flush()

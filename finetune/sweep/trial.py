@@ -160,9 +160,9 @@ class TrialRunner:
         train = data.train.rows
         if train.num_full and not data.target.is_of_tokens:  # their windows are
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
-            most = train.longest < protocol.sequence_length
-            reason = ", all that the encoder has positions for" if most else ""
-            send(f"{of_all} fill {train.longest} tokens{reason}; text beyond is cut off")
+            is_most = train.longest < protocol.sequence_length
+            limit = "positions of the encoder's configuration" if is_most else "sequence_length"
+            send(f"{of_all} fill {train.longest} tokens, the {limit}; text beyond is cut off")
         seed, rate, device = trial.seed, trial.learning_rate, self._device
         model = build_task_model(
             pretrained,

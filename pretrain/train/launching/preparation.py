@@ -33,7 +33,7 @@ def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | No
         SystemExit: the build was stopped, or has failed; it has printed why.
     """
     if not must_build(settings):
-        print(describe_data(settings), flush=True)
+        print(describe_data(settings))
         return
     check_text(settings)  # here, as the new process imports torch first
     for_run = [] if ranks is None else ["--ranks", str(ranks)]

@@ -33,7 +33,6 @@ class StepDisplay:
         self._metrics: dict[str, Any] | None = None
         self._lines: ProgressLines | None = None
         is_terminal = sys.stderr.isatty()
-        _flush_output()
         if shown and not is_terminal:
             self._lines = ProgressLines(self._describe, step)
             self._lines.print()
@@ -87,7 +86,6 @@ class StepDisplay:
             self._lines.print()
         with suppress(OSError):  # a full disk: evals.jsonl will have it
             self._bar.write(f"step {step:>7,}: held-out loss {loss:.4f}")
-        _flush_output()
 
     def _describe(self) -> str:
         assert self._lines is not None
@@ -105,9 +103,3 @@ class StepDisplay:
                 f"{self._metrics['tokens_per_second']:,.0f} tokens/s"
             )
         return f"{self._name}: {done}{numbers}{self._lines.time_left(self._total)}"
-
-
-def _flush_output() -> None:
-    """Write stdout to a log file now: in order with stderr, and before a kill."""
-    with suppress(OSError):
-        sys.stdout.flush()

@@ -204,10 +204,8 @@ def test_rows_that_are_cut_are_remarked(tmp_path):
     heard, data = [], replace(tiny_task(), train=cut)
     run_in(tmp_path, lambda trial: (tiny_pretrained(), data), heard=heard)
     (remark,) = [message for message in heard if isinstance(message, str)]
-    assert remark == (
-        "2 of the 4 training examples fill 30 tokens, all that the encoder has positions for; text "
-        "beyond is cut off"
-    )
+    where = "30 tokens, the positions of the encoder's configuration"
+    assert remark == f"2 of the 4 training examples fill {where}; text beyond is cut off"
 
 
 @pytest.mark.parametrize("regression", [False, True])
