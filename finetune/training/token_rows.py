@@ -34,7 +34,8 @@ def tagged_windows(
     words_W, firsts_W = numpy.unique(of_pieces, return_index=True)
     room, overlap, tags = length - 2, length // 4, example.label
     for start in range(0, max(1, len(ids) - overlap), room - overlap):
-        is_here_W = (start <= firsts_W) & (firsts_W < start + room)
+        # The last window that has a word gives its tag: not one in which it has little before it.
+        is_here_W = (start + (overlap // 2 if start else 0) <= firsts_W) & (firsts_W < start + room)
         words_P, first_P = words_W[is_here_W], firsts_W[is_here_W] - start + 1
         label = tuple(tags[word] for word in words_P) if isinstance(tags, tuple) else ()
         row = [encoder.special["cls"], *ids[start : start + room], encoder.special["sep"]]

@@ -32,17 +32,18 @@ def logits_of(split, marks, num_outputs):
     return found
 
 
-def test_a_word_has_the_output_of_its_first_token_in_the_last_window_that_holds_it():
-    example = Example(("ab", "c", "de", "fg", ""), (0, 1, 2, 0, 0), "0")
-    split = encode_split([example], "tags", Letters(), 7)
+def test_a_word_has_the_output_of_its_first_token_in_a_window_with_tokens_before_it():
+    example = Example(("ab", "c", "def", "g", "hi", ""), (0, 1, 2, 0, 1, 0), "0")
+    split = encode_split([example], "tags", Letters(), 10)
     row, second = split.meaning
-    assert row.ids.tolist() == [2, *map(ord, "abcde"), 3]
-    assert (row.places.tolist(), row.where.tolist(), row.label) == ([1, 3, 4], [0, 1, 2], (0, 1, 2))
-    assert (second.ids.tolist(), second.where.tolist()) == ([2, *map(ord, "efg"), 3], [3])
-    assert split.rows.batch(numpy.array([0, 1])).positions_M.tolist() == [1, 3, 4, 9]
+    assert row.ids.tolist() == [2, *map(ord, "abcdefgh"), 3]
+    assert (row.places.tolist(), row.where.tolist()) == ([1, 3, 4, 7, 8], [0, 1, 2, 3, 4])
+    assert second.ids.tolist() == [2, *map(ord, "ghi"), 3]
+    assert (second.places.tolist(), second.where.tolist(), second.label) == ([2], [4], (1,))
+    assert split.rows.batch(numpy.array([0, 1])).positions_M.tolist() == [1, 3, 4, 7, 8, 12]
     target = target_of(Task("t", ("A", "B", "O"), (), ("words",), form="tags"), [example.label])
-    logits = logits_of(split, [(0, 0, 1, 1.0), (0, 1, 0, 1.0), (0, 2, 1, 1.0), (1, 0, 1, 1.0)], 3)
-    assert target.predictions(logits, split) == [(1, 0, 1, 1, 2)]  # the last has no token
+    logits = logits_of(split, [(0, 0, 1, 1.0), (0, 3, 1, 1.0), (1, 0, 1, 1.0)], 3)
+    assert target.predictions(logits, split) == [(1, 0, 0, 1, 1, 2)]  # the last has no token
 
 
 def test_windows_cover_the_text_and_hold_the_answer_where_they_can():
