@@ -45,9 +45,8 @@ class Waiting:
             [*above, sys.executable, "-c", WAITING, stage],
             cwd=ROOT,
             text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # under nohup too
         )
         assert self.process.stdout.readline() == "ready\n"
 
