@@ -146,7 +146,6 @@ class Children:
 
     def start(self, child: Job) -> None:
         """Start another child; a signal that came before stops it too."""
-        sys.stdout.flush()
         child.start()
         self.running.append(child)
         if self.stopped:

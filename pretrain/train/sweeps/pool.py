@@ -110,7 +110,6 @@ def numbered(names: Sequence[str]) -> Callable[[str, str], None]:
     def say(name: str, text: str) -> None:
         line = on_one_line(f"[{numbers[name]}/{len(names)}] {name}: {text}")
         tqdm.write(line)  # above a bar, if there is one
-        sys.stdout.flush()
 
     return say
 
