@@ -27,7 +27,6 @@ from finetune.tasks.tables import lines_of, read_rows
 from finetune.tasks.task import OF_TOKENS, TaskError
 from finetune.tasks.token_files import KINDS, read_questions, read_sentences
 from pretrain.config.errors import ConfigError
-from pretrain.reports.words import counted
 
 if TYPE_CHECKING:
     from finetune.models.kept_record import KeptRecord
@@ -85,10 +84,7 @@ def main(arguments: argparse.Namespace) -> None:
     if is_conll and kept.record.kind != "tags":
         raise ConfigError(f"--to {to}: the model predicts {kept.record.kind}; name a .csv file")
     if empty := sum(not "".join(text).strip() for text in texts):
-        print(
-            f"warning: {counted(empty, 'row')} without text, predicted all the same",
-            file=sys.stderr,
-        )
+        print(f"warning: rows without text, predicted too: {empty:,}", file=sys.stderr)
     refuse_unusable_gpus()
     predictor = Predictor(kept, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     table = csv.writer(found if to else sys.stdout, lineterminator="\n")

@@ -161,7 +161,7 @@ class TrialRunner:
         if train.num_full and not data.target.is_of_tokens:  # their windows are
             of_all = f"{train.num_full:,} of the {len(train):,} training examples"
             is_most = train.longest < protocol.sequence_length
-            limit = "positions of the encoder's configuration" if is_most else "--sequence_length"
+            limit = "most that the encoder takes" if is_most else "--sequence_length"
             send(f"{of_all} fill {train.longest} tokens, the {limit}; text beyond is cut off")
         seed, rate, device = trial.seed, trial.learning_rate, self._device
         model = build_task_model(

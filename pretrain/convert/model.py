@@ -31,7 +31,7 @@ class Pretrained(NamedTuple):
     name: str  # in tables
     place: str  # an absolute path, or a name on the Hub
     step: int | None  # of pre-training; None: unknown
-    sequence_length: int  # of the longest row that it was trained on
+    sequence_length: int  # of the longest row that it was trained on; adapted: before that
     objective: str = DEFAULT_OBJECTIVE
     # Of replaced-token detection; None: the generator is not among the weights.
     electra: ElectraSettings | None = None

@@ -136,9 +136,10 @@ def _read(folder: str | None, kind: Any) -> Any:
                 f"{place} is no model of transformers but of code in its folder; read that code, "
                 "and give --trust-remote-code to run it"
             ) from None
-        line = first_line(error)
-        lead = "" if Path(str(place)).exists() else "there is no such folder, and "
-        raise ValueError(f"{quoted(place)}: {lead}transformers cannot open it ({line})") from None
+        line = f"transformers cannot open it ({first_line(error)})"
+        if not Path(str(place)).exists():
+            line = "there is no such folder" + ("" if str(place)[0] in "./" else f", and {line}")
+        raise ValueError(f"{quoted(place)}: {line}") from None
     if trusts:
         config.trust_remote_code = True
     return config

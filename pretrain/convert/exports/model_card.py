@@ -166,19 +166,20 @@ def _data_rows(manifest: Manifest) -> Rows:
 
 
 def _training_rows(pretrained: Pretrained, run: Path) -> Rows:
-    """Return amounts, the newest held-out loss until the step of the export, and the device."""
+    """Return amounts, the first and last held-out loss until the exported step, and the device."""
 
-    def newest(file: str, line: Any) -> list[dict[str, Any]]:
+    def until(file: str, line: Any) -> list[dict[str, Any]]:
         rows = read_checked_lines(run / file, line)
-        return [row for row in rows if row.get("step", 0) <= (pretrained.step or 0)][-1:]
+        return [row for row in rows if row.get("step", 0) <= (pretrained.step or 0)]
 
     rows: list[list[Any]] = [["steps", f"{pretrained.step:,}"]]
-    for last in newest("metrics.jsonl", Metrics):
+    for last in until("metrics.jsonl", Metrics)[-1:]:
         names = {"tokens": "tokens", "training_seconds": "time", "flops": "FLOPs"}
         rows += [[name, amount(last[axis], axis)] for axis, name in names.items()]
-    for last in newest("evals.jsonl", EvaluationLine):
-        rows.append(["held-out loss", f"{last['loss']:.3f} nats, at step {last['step']:,}"])
-    for launch in newest("launches.jsonl", Launch):
+    losses = until("evals.jsonl", EvaluationLine)
+    for one in losses[:1] + losses[1:][-1:]:
+        rows.append(["held-out loss", f"{one['loss']:.3f} nats, at step {one['step']:,}"])
+    for launch in until("launches.jsonl", Launch)[-1:]:
         versions = ", ".join(f"{name} {number}" for name, number in launch["versions"].items())
         rows.append(["device", f"{launch['device']}, ranks: {launch['world_size']}"])
         rows += [["commit of Tupelo", launch["commit"]], ["versions", versions]]

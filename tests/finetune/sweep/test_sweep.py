@@ -204,7 +204,7 @@ def test_rows_that_are_cut_are_remarked(tmp_path):
     heard, data = [], replace(tiny_task(), train=cut)
     run_in(tmp_path, lambda trial: (tiny_pretrained(), data), heard=heard)
     (remark,) = [message for message in heard if isinstance(message, str)]
-    where = "30 tokens, the positions of the encoder's configuration"
+    where = "30 tokens, the most that the encoder takes"
     assert remark == f"2 of the 4 training examples fill {where}; text beyond is cut off"
 
 

@@ -37,10 +37,8 @@ def test_a_run_is_its_newest_checkpoint(source):
     assert equal(pretrained.weights, load_weights(newest))
     assert (pretrained.name, pretrained.step, pretrained.place) == ("small", 20, str(newest))
     assert pretrained.sequence_length == 32
-    assert (
-        pretrained.text_encoder.ids("abcd", max_length=8)[0]
-        == pretrained.text_encoder.special["cls"]
-    )
+    encoder = pretrained.text_encoder
+    assert encoder.ids("abcd", max_length=8)[0] == encoder.special["cls"]
 
 
 @pytest.mark.parametrize("checkpoint", [10, "step_00000010"])

@@ -168,10 +168,12 @@ def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
     status, printed, errors = command.run(["export", str(run), "--to", str(exported)])
     assert status == 0 and "stock roberta" in printed, errors[-3000:]
     assert len({file.stat().st_mode for file in exported.iterdir() if file.is_file()}) == 1
-    assert '"norm"' not in (exported / "README.md").read_text()  # it has no effect
+    card = (exported / "README.md").read_text()
+    assert '"norm"' not in card and f"{before['loss']:.3f} nats, at step 0" in card
     theirs = AutoModelForMaskedLM.from_pretrained(exported)
     assert theirs.lm_head.decoder.weight is theirs.roberta.embeddings.word_embeddings.weight
     trained, again = load_pretrained(run), load_pretrained(exported)
+    assert trained.sequence_length == again.sequence_length == 33
     assert again.name == "exported" and "tupelo" not in (exported / "config.json").read_text()
     assert trained.weights.keys() == again.weights.keys()
     assert all(torch.equal(trained.weights[name], again.weights[name]) for name in again.weights)
