@@ -83,7 +83,7 @@ def run(
     if ranks.is_first:
         print(engine.describe())
         if predicts_words:
-            print(f"held-out loss of word frequencies alone: {entropy:.4f}")
+            print(f"unigram entropy, the loss of word frequencies alone: {entropy:.4f}")
     progress = Progress(executed, ranks.world_size)
     if checkpoint is not None:
         saved = Checkpoint(checkpoint)
@@ -107,7 +107,7 @@ def run(
     judged = trainer.train() and ranks.is_first and predicts_words
     if judged and (loss := trainer.progress.result()["held_out_loss"]) > entropy - PLATEAU_MARGIN:
         print(
-            f"note: held-out loss {loss:.2f}, of word frequencies alone {entropy:.2f}: give it "
+            f"note: held-out loss {loss:.2f}, unigram entropy {entropy:.2f}: give it "
             "more --steps, or another --learning_rate.peak"
         )
 

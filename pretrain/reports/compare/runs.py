@@ -141,9 +141,10 @@ def have_equal_flops(runs: Sequence[Run]) -> bool:
 def crossing(run: Run, target: float, axis: str) -> float | None:
     """Return the amount of `axis` at which the held-out loss first fell to `target`.
 
-    See `place_of_loss`.
+    See `place_of_loss`. A line from step 0, where a loss bends most, is not interpolated.
     """
-    return place_of_loss(((row[axis], row["loss"]) for row in run.evaluations), target)
+    curve = [(row[axis], row["loss"]) for row in run.evaluations if row["step"]]
+    return place_of_loss(curve, target)
 
 
 def place_of_loss(curve: Iterable[tuple[float, float]], target: float) -> float | None:
@@ -166,7 +167,7 @@ def place_of_loss(curve: Iterable[tuple[float, float]], target: float) -> float 
 
 def is_below_from_the_start(run: Run, target: float) -> bool:
     """Return whether `crossing` is an upper bound: no finite loss above the target comes before."""
-    losses = [row["loss"] for row in run.evaluations]
+    losses = [row["loss"] for row in run.evaluations if row["step"]]
     place = next((n for n, loss in enumerate(losses) if loss <= target), None)
     return place is not None and (
         losses[place] < target and (place == 0 or not math.isfinite(losses[place - 1]))

@@ -48,7 +48,7 @@ def test_at_a_constant_rate_a_stretched_run_is_the_longer_run(command, tmp_path)
     entropy = lines(short, "launches.jsonl")[-1]["frequency_entropy"]
     assert (loss := lines(short, "evals.jsonl")[-1]["loss"]) > entropy - 0.3
     assert f"word frequencies alone: {entropy:.4f}\n" in output
-    note = f"\nnote: held-out loss {loss:.2f}, of word frequencies alone {entropy:.2f}: give it"
+    note = f"\nnote: held-out loss {loss:.2f}, unigram entropy {entropy:.2f}: give it"
     assert f"{note} more --steps" in output
     assert_same_run(short, straight)
 

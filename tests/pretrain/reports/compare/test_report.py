@@ -97,8 +97,7 @@ def test_steps_to_below_the_unigram_entropy_and_to_the_target(tmp_path):
         *arm(tmp_path, "left", *BERT, losses=(6.6, 5.8, 5.2, 5.0), **known),
         *arm(tmp_path, "sooner", *DROP, losses=(6.6, 5.6, 5.0, 4.5), **known),
     ]
-    comparison = compare(runs(*folders), "4.9")
-    table = result_table(comparison)
+    table = result_table(compare(runs(*folders), "4.9"))
     assert table.columns == [
         *("arm", "seeds", "loss at end", "difference", "steps below entropy"),
         *("steps to target", "tokens to target", "FLOPs to target", "time to target"),
@@ -119,6 +118,9 @@ def test_what_was_passed_before_the_first_evaluation_is_a_bound(tmp_path):
     known = {"frequency_entropy": 6.5}
     base = arm(tmp_path, "base", losses=(6.0, 5.0, 4.5, 4.0), **known)
     early = arm(tmp_path, "early", *POST, losses=(3.0, 2.9, 2.8, 2.7), **known)
+    evals = early[0] / "evals.jsonl"  # with step 0 before them, which changes nothing
+    zero = '{"step": 0, "tokens": 0, "training_seconds": 0, "flops": 0, "loss": 9.0}'
+    evals.write_text(f"{zero}\n{evals.read_text()}")
     first, second = result_table(compare(runs(*base, *early))).rows
     assert (first["steps below entropy"], first["steps to target"]) == ("<= 10", "40")
     assert (second["steps below entropy"], second["steps to target"]) == ("<= 10", "<= 10\n<= 25%")
