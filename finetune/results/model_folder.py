@@ -45,7 +45,8 @@ def kept_folder(place: Path) -> Path:
         )
     if not found:
         command = shell_command("finetune", "run", "RUN", "--keep", "best")
-        raise ConfigError(f"{place} holds no fine-tuned model; one is kept by: {command}")
+        lack = "holds no fine-tuned model" if Path(place).exists() else "does not exist"
+        raise ConfigError(f"{place} {lack}; one is kept by: {command}")
     return found[0]
 
 

@@ -92,16 +92,15 @@ def _from_checkpoint(run: Path, checkpoint: Path) -> Pretrained:
         weights = load_weights(checkpoint)
     except CheckpointError as error:
         raise ConfigError(f"{error}; name another checkpoint of the run") from None
-    tokenizer, model = read_tokenizer(run / TOKENIZER_FILE), settings.model
-    rows = settings.data.sequence_length
+    tokenizer, rows = read_tokenizer(run / TOKENIZER_FILE), settings.data.sequence_length
     return Pretrained(
-        model=model,
+        model=settings.model,
         weights=weights,
         text_encoder=TextEncoder(tokenizer, manifest.tokenizer),
         name=settings.name,
         place=str(checkpoint),
         step=step_of(checkpoint),
-        sequence_length=model.max_sequence_length if model.folder else rows,
+        sequence_length=settings.model.max_sequence_length if settings.model.folder else rows,
         objective=settings.objective,
         electra=settings.electra if settings.objective == REPLACED_TOKEN_DETECTION else None,
     ).checked()

@@ -67,7 +67,7 @@ def notes_on(
     shares = [end.final_learning_rate / end.peak_learning_rate for end in ends]
     shares = [share for share in shares if share > ANNEALED]
     lower = math.floor(100 * (floor - TARGET_MARGIN)) / 100
-    is_met = any(run.evaluations[-1]["loss"] <= lower for run in runs)
+    is_met = all(run.evaluations[-1]["loss"] <= lower for run in runs)
     # Those of the DeepSpeed JSON follow from others.
     changed = [name for launch in launches for name in launch.get("changed_settings", {})]
     changed = sorted({name for name in changed if not name.startswith("ds_config.")})

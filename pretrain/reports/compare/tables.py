@@ -70,7 +70,7 @@ def result_table(comparison: Comparison) -> Table:
     confidences = ", ".join(f"{share:.1%}, {counted(number, 'pair')}" for number, share in sizes)
     remarks = []
     if comparison.entropy is not None:
-        remarks.append(f"Below entropy: by {PLATEAU_MARGIN:g} nats.")
+        remarks.append(f"Below entropy: {PLATEAU_MARGIN:g} nats below the unigram entropy.")
     if sizes:
         remarks.append(f"Intervals: sign test (confidence {confidences}).")
     return Table(

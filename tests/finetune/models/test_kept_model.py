@@ -163,7 +163,8 @@ def test_the_only_model_below_a_folder_is_found_and_of_several_one_must_be_named
     shutil.copytree(classes.folder.parent, other)
     with pytest.raises(ConfigError, match="holds 2 fine-tuned models; name the one .*-0.01-seed"):
         kept_folder(tmp_path)
-    with pytest.raises(ConfigError, match="absent holds no fine-tuned model; .*run RUN --keep bes"):
+    absent = "absent does not exist; one is kept by: .*run RUN --keep best"
+    with pytest.raises(ConfigError, match=absent):
         kept_folder(tmp_path / "absent")
 
 

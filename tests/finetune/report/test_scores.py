@@ -218,10 +218,7 @@ def test_different_precisions_and_learning_rates_have_a_note(tmp_path):
                     *(tmp_path / name, "RTE", 0.6 if rate == 3e-3 else 0.5),
                     **{"model": name, "rate": rate, "seed": seed, "precision": precision},
                 )
-    assert notes_of(tmp_path) == [
-        "different learning rates: RTE",
-        "different precisions: RTE",
-    ]
+    assert notes_of(tmp_path) == ["different learning rates: RTE", "different precisions: RTE"]
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,7 @@ def test_the_first_held_out_loss_is_the_last_one_of_the_source(command, source, 
     for after in lines(folder, "evals.jsonl"):  # before the first step, and after it
         assert after["loss"] == pytest.approx(before[10], rel=1e-6)  # fp32
     (launch,) = lines(folder, "launches.jsonl")
-    assert launch["initial_weights"] == {
-        "place": str(checkpoint),
-        "name": "small",
-        "step": 10,
-    }
+    assert launch["initial_weights"] == {"place": str(checkpoint), "name": "small", "step": 10}
 
 
 @pytest.mark.slow("three runs in a row")

@@ -43,13 +43,7 @@ def graphs(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(
-    ("attention", "positions"),
-    [
-        ("eager", "tupe-a"),
-        ("sdpa", "shaw"),
-    ],
-)
+@pytest.mark.parametrize(("attention", "positions"), [("eager", "tupe-a"), ("sdpa", "shaw")])
 def test_all_blocks_share_their_graphs_whichever_of_them_run(graphs, attention, positions):
     """16 patterns of kept blocks, as many scales, two graphs: the last to run has its own."""
     torch._dynamo.reset()

@@ -109,7 +109,7 @@ def test_steps_to_below_the_unigram_entropy_and_to_the_target(tmp_path):
         "left": ("15", "not reached"),
         "sooner": ("14", "32"),
     }
-    assert "Below entropy: by 0.3 nats." in table.remark
+    assert "Below entropy: 0.3 nats below the unigram entropy." in table.remark
     unknown = [*arm(tmp_path / "x", "a"), *arm(tmp_path / "x", "b", *POST)]
     assert "steps below entropy" not in result_table(compare(runs(*unknown))).columns
 
