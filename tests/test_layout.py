@@ -50,7 +50,7 @@ LEVELS = {
 BUDGET = {
     "lines of the packages": 32_108,
     "lines of benchmarks": 1_493,
-    "lines of tests": 27_315,
+    "lines of tests": 27_322,
     "words of docs": 13_704,
     "words of a page": 1_500,
 }

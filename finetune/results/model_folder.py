@@ -45,7 +45,7 @@ def kept_folder(place: Path) -> Path:
         )
     if not found:
         command = shell_command("finetune", "run", "RUN", "--keep", "best")
-        lack = "holds no fine-tuned model" if Path(place).exists() else "does not exist"
+        lack = "holds no fine-tuned model" if place.exists() else "does not exist"
         raise ConfigError(f"{place} {lack}; one is kept by: {command}")
     return found[0]
 

@@ -106,10 +106,8 @@ def run(
     trainer = Trainer(executed, engine, shards, record, progress, rate, saver, interruption)
     judged = trainer.train() and ranks.is_first and predicts_words
     if judged and (loss := trainer.progress.result()["held_out_loss"]) > entropy - PLATEAU_MARGIN:
-        print(
-            f"note: held-out loss {loss:.2f}, unigram entropy {entropy:.2f}: give it "
-            "more --steps, or another --learning_rate.peak"
-        )
+        advice = "give it more --steps, or another --learning_rate.peak"
+        print(f"note: held-out loss {loss:.2f}, unigram entropy {entropy:.2f}: {advice}")
 
 
 def _with_tokenizer(settings: RunSettings, shards: ShardSet) -> RunSettings:

@@ -20,12 +20,12 @@ sequences with the same masks for every run, at full depth and without dropout. 
 training steps, without evaluation and checkpoints. FLOPs are those of the matrix products that were
 computed: a skipped block counts nothing, and the head counts the predicted positions only.
 Utilisation is their share of a GPU's dense rate by its datasheet, elsewhere of the rate of a large
-matrix product, measured when the run started. Between two evaluations a loss is interpolated
-linearly. Steps below entropy last until it is {PLATEAU_MARGIN:g} nats below the unigram entropy. Of
-several seeds numbers and bold lines are medians, in which a run that never reached the target is
-later than all that did; thin lines are the runs. Arms of the same seeds are compared with the
-baseline seed by seed (sign test), others by the test of Mann and Whitney; significant means at
-{CONFIDENCE:.0%}. A percentage is the share of what the baseline needed. Nothing is smoothed."""
+matrix product, measured when the run started. Between evaluations after step 0 a loss is
+interpolated linearly; nothing is smoothed. Steps below entropy last until it is {PLATEAU_MARGIN:g}
+nats below the unigram entropy. Of several seeds numbers and bold lines are medians, in which a run
+that never reached the target is later than all that did; thin lines are the runs. Arms of the same
+seeds are compared with the baseline seed by seed (sign test), others by the test of Mann and
+Whitney; significant means at {CONFIDENCE:.0%}. A percentage is a share of the baseline's."""
 
 FIGURES = {
     "step": "optimizer steps",

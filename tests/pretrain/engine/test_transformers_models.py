@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import CONFIG_MAPPING, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 
+from data_prep.text.text_encoder import SENTENCES
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
@@ -174,6 +175,8 @@ def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
     assert theirs.lm_head.decoder.weight is theirs.roberta.embeddings.word_embeddings.weight
     trained, again = load_pretrained(run), load_pretrained(exported)
     assert trained.sequence_length == again.sequence_length == 33
+    rows = [len(trained.text_encoder.ids(*pair, max_length=16)) for pair in SENTENCES]
+    assert f"in {208 * (sum(rows) + 16):,} logits" in card  # compared on rows of training
     assert again.name == "exported" and "tupelo" not in (exported / "config.json").read_text()
     assert trained.weights.keys() == again.weights.keys()
     assert all(torch.equal(trained.weights[name], again.weights[name]) for name in again.weights)
@@ -236,6 +239,8 @@ def test_models_without_a_head_and_tokenizers_without_a_mask_are_refused(saved):
         fitting_weights(settings_of(folder))
     with pytest.raises(TokenizerError, match="mask"):
         load_pretrained(saved(whole, mask=None))
+    with pytest.raises(ConfigError, match="absent': there is no such folder$"):
+        settings_of(folder / "absent")
 
 
 @pytest.mark.parametrize(

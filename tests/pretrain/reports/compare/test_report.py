@@ -47,6 +47,8 @@ def test_a_target_near_the_unigram_entropy_is_noted(tmp_path, target, where, is_
     names = {"base": (), "new": POST}
     early = [arm(tmp_path / "y", name, *names[name], ends=(5.9,), **known)[0] for name in names]
     assert (f"{note}train longer" in compare(runs(*early), target).notes) is is_near
+    mixed = compare(runs(folders[0], early[1]), target)  # one of two is low enough
+    assert (f"{note}train longer" in mixed.notes) is is_near
     unknown = [*arm(tmp_path / "x", "base"), *arm(tmp_path / "x", "new", *POST)]
     text = report_of(compare(runs(*unknown), target)).as_text(120)
     assert text.count("entropy") == 1 and "note: unigram entropy: not recorded" in text
