@@ -133,7 +133,7 @@ def _files_at(place: str, kind: str | None) -> tuple[str, tuple[Path, ...], str]
         what = "not a regular file" if is_path(place) else "no such file or folder"
         raise CorpusError(
             f"{place}: {what}; give a file or folder of text, JSON Lines, CSV or Parquet, "
-            f'hub:NAME or the built-in corpus "{PYTHON_DOCS}"'
+            f'hub:NAME or the built-in corpus "{PYTHON_DOCS}", or shards: --data.shards FOLDER'
         )
     if (path / "manifest.json").is_file() and (path / "tokenizer.json").is_file():
         raise CorpusError(f"{path}: a shard folder; train on it with --data.shards {path}")
