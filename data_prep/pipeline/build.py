@@ -344,10 +344,10 @@ class _Build:
                 used[np.fromfile(segment.files.path("train.ids"), id_type(size))] = True
             used[[*tokenizer.special_tokens.values()]] = True
             unused = 1 - used.sum() / max(size, asked)
-            words += f", {unused:.1%} of {max(size, asked):,} entries never occur"
-            words += f", as the text makes {size:,} only" if size < asked else ""
+            words += f"; of {asked:,} entries asked for, the tokenizer has {size:,} and the text "
+            words += f"uses {used.sum():,}"
             if idle := unused > MOST_UNUSED:
-                words += " (fewer with a smaller --model.vocabulary_size)"
+                words += " (a smaller --model.vocabulary_size will do)"
         print(f"{'warning' if lost or idle else 'note'}: {words}", file=sys.stderr)
 
     def write_shards(

@@ -47,10 +47,7 @@ def test_a_build_has_the_default_settings_but_for_those_that_are_given(asked):
     run("build", "--to", "y", *words, "--data.valid_fraction", "0.25")
     given = {"corpus": ("a", "b:weight=2"), "deduplicate": "none"}
     given |= {"lowercase": False, "valid_fraction": 0.25}
-    assert asked == [
-        (BuildSettings(), Path("x"), None),
-        (BuildSettings(**given), Path("y"), 3),
-    ]
+    assert asked == [(BuildSettings(), Path("x"), None), (BuildSettings(**given), Path("y"), 3)]
     run("build", "--to", "x", "--data.preset", "tupe", "--model.vocabulary_size", "5000")
     expected = PRESETS["tupe"] | {"preset": "tupe", "vocabulary_size": 5000}
     assert asked[-1][0] == BuildSettings.model_validate(expected)

@@ -79,7 +79,7 @@ def notes_on(
         "settings changed by a resume": ", ".join(changed),
         "learning rate not annealed": shares
         and f"{counted(len(shares), 'run')} (up to {max(shares):.0%} of the peak)",
-        "target within 1 nat of the unigram entropy": is_near_plateau(target, entropy)
+        "target not 1 nat below the unigram entropy": is_near_plateau(target, entropy)
         and (f"tupelo compare RUN ... --target {lower:g}" if is_met else "train longer"),
         "unigram entropy": entropy is None and not has_generator and "not recorded",
         "losses of each run's own generator": has_generator

@@ -42,7 +42,7 @@ def test_a_target_near_the_unigram_entropy_is_noted(tmp_path, target, where, is_
     comparison = compare(runs(*folders), target)
     lead = f"2 runs of 2 arms; target {where} the unigram entropy 6.500"
     assert report_of(comparison).as_text(80).startswith(lead)
-    note = "target within 1 nat of the unigram entropy: "
+    note = "target not 1 nat below the unigram entropy: "
     assert (f"{note}tupelo compare RUN ... --target 5.5" in comparison.notes) is is_near
     names = {"base": (), "new": POST}
     early = [arm(tmp_path / "y", name, *names[name], ends=(5.9,), **known)[0] for name in names]
@@ -65,7 +65,7 @@ def test_two_doubtful_arms_are_at_most_25_lines_and_each_note_is_one(tmp_path, m
     assert len(lines) <= 25
     assert [line.partition(": ")[2].partition(": ")[0] for line in lines[-6:]] == [
         *("seconds not comparable", "diverged", "not finished", "learning rate not annealed"),
-        *("target within 1 nat of the unigram entropy", "different launches"),
+        *("target not 1 nat below the unigram entropy", "different launches"),
     ]
     assert lines[-6:] == [f"note: {note}" for note in comparison.notes]
 
