@@ -270,7 +270,7 @@ def test_every_source_continues_where_it_was_left_and_notices_changes(tmp_path, 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("FOLDER/none.txt", "no such file or folder; give a file or .*, or shards: --data.shards"),
+        ("FOLDER/none.txt", "no such file or folder; give a file or folder of text.*--data.shards"),
         ("FOLDER/empty", "the folder holds no file of a known kind"),
         (
             "FOLDER/mixed",
