@@ -20,7 +20,6 @@ a random order until the k slots are full:
   S = 128, 1.08 at 512; from the tenth word on there is no difference.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -168,7 +167,7 @@ def _hashes(streams: NDArray[np.uint64], columns: NDArray[np.integer]) -> NDArra
 def _masked_block(
     ids: NDArray[np.integer], streams: NDArray[np.uint64], vocabulary: _Vocabulary, masking: Masking
 ) -> MaskedSequences:
-    is_special = _is_one_of(ids, vocabulary.special)
+    is_special = np.isin(ids, vocabulary.special)
     if masking.kind == "tokens":
         selection = _token_selection(is_special, streams, masking)
     else:
@@ -281,11 +280,3 @@ def _first_places(
 def _flat(columns: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     """Return the places of columns [n, k] in the flattened sequences of this length."""
     return columns + np.arange(len(columns))[:, None] * length
-
-
-def _is_one_of(ids: NDArray[np.integer], values: Sequence[int]) -> NDArray[np.bool_]:
-    """Return which ids are among a few values; a table of the vocabulary would be slower."""
-    found = np.zeros(ids.shape, bool)
-    for value in values:
-        found |= ids == value
-    return found

@@ -9,10 +9,6 @@ COMMANDS = {
         ("verify", "verify", "check a shard folder: structure, counts, sha256"),
         ("repair", "repair", "restore damaged files of a shard folder from its corpus"),
         ("show", "show", "print sequences as text, before and after masking"),
-        (
-            "import",
-            "import_shards",
-            "convert the HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT",
-        ),
+        ("import", "import_shards", "convert HDF5 shards of NVIDIA's BERT, bing_bert or 24hBERT"),
     )
 }

@@ -90,9 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="models to keep: best (the median seed of each task's best learning rate), all or "
         "none; default: as before, or best",
     )
-    sweep.add_argument(
-        "--predict-test", action="store_true", help="write predictions of the test sets"
-    )
+    sweep.add_argument("--predict-test", action="store_true", help="predict the test sets too")
     sweep.add_argument("--dry-run", action="store_true", help="print what would run")
     protocol = parser.add_argument_group("protocol")
     protocol.add_argument(

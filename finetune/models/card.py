@@ -1,5 +1,6 @@
 """The model card of a fine-tuned model: labels, scores, training."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,12 +10,16 @@ from torch import Tensor
 from finetune.models.kept_record import KeptRecord
 from finetune.results.result import TrialResult
 from finetune.tasks.catalog import suite_of
-from finetune.tasks.task import Task
+from finetune.training.encoding import EncodedTask
 from pretrain.convert.exports.model_card import OTHER_LICENCE, encoder_rows, save_card
 
 
 def write_card(
-    folder: Path, record: KeptRecord, weights: Mapping[str, Tensor], task: Task, result: TrialResult
+    folder: Path,
+    record: KeptRecord,
+    weights: Mapping[str, Tensor],
+    data: EncodedTask,
+    result: TrialResult,
 ) -> None:
     """Write README.md.
 
@@ -22,12 +27,17 @@ def write_card(
         folder: of the model, until it is complete.
         record: of the model.
         weights: under our names.
-        task: that it was trained on.
+        data: that it was trained on.
         result: of its trial.
     """
+    task, known = data.task, data.train.labels
+    known = known[: len(known) // data.orders]
     suite, architecture = suite_of(task.name), record.architecture
     step = "" if result.step is None else f" step {result.step:,}"
-    data = suite.hub if suite else task.file
+    source = suite.hub if suite else task.file
+    counts = Counter(n for each in known for n in (each if isinstance(each, tuple) else [each]))
+    labels = [f"{label} {counts[index]:,}" for index, label in enumerate(task.labels)]
+    examples = {"train": len(known)} | {n: len(s.examples) for n, s in data.development.items()}
     pair = '{"text": "The first text.", "text_pair": "The second text."}'
     uses = {"tags": "token-classification", "answers": "question-answering"}
     use = uses.get(task.kind, "text-classification")
@@ -56,7 +66,9 @@ def write_card(
                 for metric, value in metrics.items()
             ],
             "Training": [
-                *([["training data", data]] if data else []),
+                *([["training data", source]] if source else []),
+                ["examples", ", ".join(f"{name} {count:,}" for name, count in examples.items())],
+                *([["labels in training", ", ".join(labels)]] if labels else []),
                 ["task", task.name],
                 ["text", ", ".join(task.texts)],
                 ["protocol", result.protocol],

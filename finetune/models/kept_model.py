@@ -91,7 +91,7 @@ def save_model(
         model=model.settings,
     )
     weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    write_card(partial, record, weights, task, result)
+    write_card(partial, record, weights, data, result)
     weight, bias = (f"{model.output_name}.{part}" for part in ("weight", "bias"))
     weights[weight] = weights[weight] * record.spread
     weights[bias] = weights[bias] * record.spread + record.centre

@@ -48,6 +48,7 @@ class EncodedTask:
     train: EncodedSplit
     development: dict[str, EncodedSplit]
     test: dict[str, EncodedSplit]
+    orders: int = 1  # of the texts of each training example, one after the other
 
 
 def encode_task(
@@ -75,6 +76,7 @@ def encode_task(
         train,
         {name: split(examples) for name, examples in data.development.items()},
         {name: split(examples) for name, examples in data.test.items()},
+        orders,
     )
 
 

@@ -33,12 +33,7 @@ SHAPE = {
 IDS = torch.randint(5, 64, (3, 12), generator=torch.Generator().manual_seed(0))
 LENGTHS = torch.tensor([12, 7, 9], dtype=torch.int32)
 MASK = torch.arange(12) < LENGTHS[:, None]
-ENCODINGS = {
-    "tupe-r": {},
-    "tupe-a": {"position_projection_bias": True},
-    "bert-ad": {},
-    "rope": {},
-}
+ENCODINGS = {"tupe-r": {}, "tupe-a": {"position_projection_bias": True}, "bert-ad": {}, "rope": {}}
 
 
 def build(kind="bert", auto=AutoModel, **more):

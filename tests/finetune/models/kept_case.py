@@ -101,7 +101,7 @@ def fine_tuned(place, *, regression=False, pair=False, start=0.0, pretrained=Non
     weights = {name: 10 * w if w.dim() == 2 else w for name, w in pretrained.weights.items()}
     pretrained = pretrained._replace(weights=weights)
     data = task_data(regression=regression, pair=pair, start=start)
-    rows = encode_task(data, pretrained.text_encoder, sequence_length=LENGTH)
+    rows = encode_task(data, pretrained.text_encoder, sequence_length=LENGTH, orders=1 + pair)
     rules = protocol(epochs=1)
     device = torch.device("cpu")
     model = build_task_model(
