@@ -152,8 +152,8 @@ class Stubs:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            # A test run in the background ignores interrupts, and bash could not unlearn that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            # Tests in the background ignore SIGINT (2), under nohup SIGHUP (1); bash keeps that.
+            preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (1, 2)],
         )
 
     def run(self, *words, **environment):
