@@ -148,7 +148,7 @@ class Engine:
                 if self._is_alone and self._engine.is_gradient_accumulation_boundary():
                     # A skipped block gets a gradient of zero, as by every exchange of gradients.
                     for parameter in self._module.parameters():
-                        if parameter.grad is None:
+                        if parameter.requires_grad and parameter.grad is None:
                             parameter.grad = torch.zeros_like(parameter)
                 self._engine.step()
         if self._stale_gradients is not None:
@@ -206,6 +206,8 @@ class Engine:
         updated = list(updated_pieces(self._module, self._optimizer, rank=self.ranks.rank))
         if self.zero_stage == 0:  # every rank has everything, and saves its share
             updated = updated[self.ranks.rank :: world_size]
+        elif self.ranks.rank:  # what is frozen is whole on every rank
+            updated = [part for part in updated if not isinstance(part.holder, nn.Parameter)]
         tensors = {}
         for part in updated:
             state = state_of(inner, part, self._kind.state)

@@ -17,7 +17,7 @@ SCALER_COUNTERS = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresi
 
 
 class Updated(NamedTuple):
-    """Elements of a parameter that the optimizer of this rank updates."""
+    """Elements of a parameter that the optimizer of this rank updates, or of a frozen one."""
 
     name: str
     piece: Piece  # of the flattened parameter
@@ -39,10 +39,12 @@ def updated_pieces(module: nn.Module, optimizer: Any, *, rank: int) -> Iterator[
     """
     for name, parameter in module.named_parameters():
         if hasattr(parameter, "ds_id"):  # stage 3
-            group, offset, size = optimizer.grad_position[optimizer.get_param_id(parameter)]
+            holder, offset, size = parameter.ds_tensor, 0, parameter.ds_tensor.numel()
+            if parameter.requires_grad:  # what is frozen is not in the groups
+                group, offset, size = optimizer.grad_position[optimizer.get_param_id(parameter)]
+                holder = optimizer.fp32_partitioned_groups_flat[group]
             start = rank * size
             left = shape_of(parameter).numel() - start  # the last ranks may have padding only
-            holder = optimizer.fp32_partitioned_groups_flat[group]
             if left > 0:
                 yield Updated(name, Piece(start, min(size, left)), holder, offset)
         elif hasattr(parameter, "_hp_mapping"):  # stages 1 and 2

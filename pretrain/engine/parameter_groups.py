@@ -27,7 +27,7 @@ def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict
         for rate, tables in _positional_tables(model)
         for table in tables
     }
-    for parameter in model.parameters():
+    for parameter in filter(lambda each: each.requires_grad, model.parameters()):
         decays = settings.decay_everything or parameter.ndim > 1
         factor = factors.get(id(parameter), 1.0)
         decay = settings.weight_decay / factor if decays else 0.0

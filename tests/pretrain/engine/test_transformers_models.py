@@ -42,6 +42,7 @@ FEEDFORWARD = {"intermediate_size": 64}
 FAMILIES = {
     "bert": FEEDFORWARD | {"tie_word_embeddings": False},
     "roberta": FEEDFORWARD,
+    "roformer": FEEDFORWARD,  # whose table of positions is frozen
     "xlm-roberta": FEEDFORWARD,
     "distilbert": {"hidden_dim": 64},
     "modernbert": FEEDFORWARD,
@@ -137,10 +138,11 @@ def test_a_step_is_that_of_a_plain_loop_and_a_resumed_engine_the_same(kind, save
 
 
 @pytest.mark.ranks
-def test_two_ranks_under_zero_2_train_as_one_and_tied_weights_stay_tied(tmp_path):
-    words = ("--model.transformers", "roberta", "--layer_drop.rescale", "false")
+@pytest.mark.parametrize("name", ["zero2_fp32", "zero3_fp32"])
+def test_two_ranks_train_as_one_and_tied_or_frozen_weights_stay_so(name, tmp_path):
+    words = ("--model.transformers", "roformer", "--layer_drop.rescale", "false")
     plain = case.reference(case.case_settings(*words))
-    found = run_case(2, tmp_path, ["zero2_fp32"], *words)["zero2_fp32"]
+    found = run_case(2, tmp_path, [name], *words)[name]
     assert found["losses"] == pytest.approx(plain.losses, rel=2e-6)  # sums in another order
     assert found["resumed"] == found["losses"][3:]
     assert found["weights"].keys() == plain.weights.keys()  # one of two names
