@@ -37,6 +37,7 @@ def updated_pieces(module: nn.Module, optimizer: Any, *, rank: int) -> Iterator[
         optimizer: what `deepspeed.initialize` returned.
         rank: of this process.
     """
+    parameter: Any  # DeepSpeed adds to it
     for name, parameter in module.named_parameters():
         if hasattr(parameter, "ds_id"):  # stage 3
             holder, offset, size = parameter.ds_tensor, 0, parameter.ds_tensor.numel()
