@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from data_prep.files.atomic import save_text
 from data_prep.files.errors import UserError
@@ -71,6 +71,13 @@ class SplitRecord(_Record):
     rows_dropped: int = Field(ge=0)
     shards: tuple[ShardRecord, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _check_rows(self) -> "SplitRecord":
+        rows = [shard.rows for shard in self.shards]
+        if {*rows} != {self.rows_per_shard} or sum(rows) != self.rows:
+            raise ValueError("the files hold another number of rows")
+        return self
+
 
 class Manifest(_Record):
     """The content of a shard folder. It holds no time, so that equal input gives equal bytes."""
@@ -130,9 +137,9 @@ def check_tokenizer(folder: Path, manifest: Manifest) -> None:
     try:
         sha256 = sha256_of(file)
     except OSError as error:
-        raise ShardError(f"{file}: {(error.strerror or str(error)).lower()}; {REBUILD}") from error
+        raise ShardError(f"{file}: {(error.strerror or str(error)).lower()}; {REPAIR}") from error
     if sha256 != manifest.tokenizer.sha256:
-        raise ShardError(f"{file}: not the tokenizer that made these shards; {REBUILD}")
+        raise ShardError(f"{file}: not the tokenizer that made these shards; {REPAIR}")
 
 
 def summary(manifest: Manifest) -> str:

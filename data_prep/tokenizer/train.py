@@ -91,7 +91,8 @@ def train_tokenizer(
         show_progress=False,
     )
     learner = Tokenizer(models.BPE(continuing_subword_prefix=CONTINUATION))
-    learner.normalizer, learner.pre_tokenizer = normalizer, cut
+    learner.normalizer = normalizer
+    learner.pre_tokenizer = pre_tokenizers.Sequence([cut, without_long(101)])
     learner.train_from_iterator(sentences, trainer)
     learned = json.loads(learner.to_str())["model"]
     model: models.Model = models.WordPiece(learned["vocab"], unk_token=UNK)
@@ -101,6 +102,11 @@ def train_tokenizer(
             learned["vocab"], merges, unk_token=UNK, continuing_subword_prefix=CONTINUATION
         )
     return bert_tokenizer(model, normalizer, cut)
+
+
+def without_long(size: int) -> pre_tokenizers.PreTokenizer:
+    """Leave out words of so many characters: WordPiece knows none, and learning would not end."""
+    return pre_tokenizers.Split(Regex(f".{{{size},}}"), "removed")
 
 
 def alphabet_of(
@@ -170,7 +176,8 @@ def _trained_on_bytes(
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence(steps)
     # With a space before the first word too, a word has the same tokens at every place.
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    level = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([level, without_long(1000)])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
@@ -179,4 +186,5 @@ def _trained_on_bytes(
         show_progress=False,
     )
     tokenizer.train_from_iterator(sentences, trainer)
+    tokenizer.pre_tokenizer = level
     return _finished(tokenizer)

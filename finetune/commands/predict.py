@@ -12,6 +12,7 @@ with a row a sentence; one of answers reads .json.
 
 import argparse
 import csv
+import functools
 import io
 import json
 import sys
@@ -90,6 +91,7 @@ def main(arguments: argparse.Namespace) -> None:
     table = csv.writer(found if to else sys.stdout, lineterminator="\n")
     others = dict.fromkeys(name for row in rows for name in row if name not in predictor.columns)
     columns = [*others, *predictor.columns]
+    as_text = functools.partial(json.dumps, ensure_ascii=False, default=str)
     if not is_conll:
         table.writerow(columns)
     with progress_bar("predict", len(texts), "row", shown=len(texts) > CHUNK) as bar:
@@ -101,7 +103,7 @@ def main(arguments: argparse.Namespace) -> None:
                 continue
             cells = [(row | predicted).get(name, "") for name in columns]
             table.writerow(
-                json.dumps(cell) if isinstance(cell, list | dict) else cell for cell in cells
+                as_text(cell) if isinstance(cell, list | dict) else cell for cell in cells
             )
     if to is not None:
         try:

@@ -1,5 +1,7 @@
 """Turn rows of a file into examples: texts unchanged, labels into indices or numbers."""
 
+import ast
+import contextlib
 import json
 import math
 import re
@@ -87,6 +89,9 @@ def label_words(row: FileRow, task: Task, file: Path) -> list[str]:
         TaskError: the row has none where it must have one.
     """
     value = row.values[task.label]
+    if task.kind == "multi-label" and isinstance(value, str) and value.startswith("["):
+        with contextlib.suppress(ValueError, SyntaxError):  # as pandas writes lists
+            value = ast.literal_eval(value)
     values: list[object] = [value]
     if task.kind == "multi-label" and isinstance(value, list | str):
         values = SEPARATORS.split(value) if isinstance(value, str) else value

@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from data_prep.files.extras import require
 from data_prep.files.quoting import first_line, plain, quoted
@@ -199,11 +199,12 @@ def _parquet_rows(
         with file.open("rb") as stream, parquet.ParquetFile(stream) as table:
             check_columns(str(file), needed, table.schema_arrow.names)
             columns = None if every_column else list(needed)
-            rows = table.read(columns, use_threads=False).to_pylist()
-        return [
-            {name: cell.decode() if isinstance(cell, bytes) else cell for name, cell in row.items()}
-            for row in rows
-        ]
+            rows: list[dict[str, Any]] = table.read(columns, use_threads=False).to_pylist()
+        for row in rows:
+            for name in [name for name, cell in row.items() if isinstance(cell, bytes)]:
+                errors = "strict" if name in needed else "replace"  # as an image
+                row[name] = row[name].decode(errors=errors)
+        return rows
     except UnicodeDecodeError:
         raise TaskError(f"{file} has a text that is not UTF-8; write the file again") from None
     except (pyarrow.ArrowException, OSError) as error:

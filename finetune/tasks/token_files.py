@@ -1,6 +1,7 @@
 """Files of tasks about tokens: tags of words (CoNLL 2003) and answers in texts (SQuAD)."""
 
 import json
+import re
 from pathlib import Path
 
 from data_prep.files.quoting import quoted
@@ -15,14 +16,21 @@ def read_sentences(file: Path, is_labelled: bool) -> list[tuple[Words, Words]]:
     """Return words and tags of each sentence: a word a line, its tag last, then an empty line.
 
     Raises:
-        TaskError: the file cannot be read, or has no words or tags.
+        TaskError: the file cannot be read, or has no words or tags, or columns differ.
     """
     found, words, tags = list[tuple[Words, Words]](), list[str](), list[str]()
+    width = 0
     for number, line in enumerate([*lines_of(file), ""], start=1):
-        columns = line.split()
+        columns = re.findall(r"[^ \t]+", line)  # a word may hold other spaces
         if columns and columns[0] != "-DOCSTART-":
             if is_labelled and len(columns) == 1:
                 raise TaskError(f"{file}, row {number}: {quoted(columns[0])} has no tag; add it")
+            width = width or len(columns)
+            if len(columns) != width:
+                raise TaskError(
+                    f"{file}, row {number}: {len(columns)} columns where the first word has "
+                    f"{width}; remove comments, and spaces in words"
+                )
             words.append(columns[0])
             tags.append(columns[-1])
         elif words:

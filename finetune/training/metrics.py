@@ -48,7 +48,10 @@ def _correlation(coefficient: Callable[..., tuple[float, float]]) -> Metric:
 
 
 def _entity_f1(predictions: Any, labels: Any) -> float:
-    """Return the F1 of whole entities, as conlleval computes it, of the tags of sentences."""
+    """Return the F1 of whole entities as conlleval computes it, of BIO, BIOES or BILOU tags.
+
+    A tag without such a mark, as a part of speech, is an entity of one word.
+    """
     found, true = (
         {(row, *entity) for row, tags in enumerate(rows) for entity in _entities(tags)}
         for rows in (predictions, labels)
@@ -60,8 +63,10 @@ def _entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return the kind of each entity, its first word, and the word after its last."""
     found: list[tuple[str, int, int]] = []
     for place, tag in enumerate(tags):
-        mark, _, kind = tag.partition("-")
-        if mark == "I" and found and found[-1][::2] == (kind, place):
+        mark, dash, kind = tag.partition("-")
+        if tag not in ("B", "I", "O") and not (dash and mark in "BIELSU"):
+            mark, kind = "B", tag  # a part of speech
+        if mark in ("I", "E", "L") and found and found[-1][::2] == (kind, place):
             found[-1] = (kind, found[-1][1], place + 1)
         elif mark != "O":
             found.append((kind, place, place + 1))

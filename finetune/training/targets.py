@@ -81,7 +81,8 @@ class Tags(Classes):
 
     def loss(self, logits_MC: Tensor, labels: Sequence[Any]) -> Tensor:
         """Return the mean cross-entropy in nats over the words of all rows."""
-        return super().loss(logits_MC, [*chain(*labels)])
+        flat = [*chain(*labels)]  # rows inside one long word have none, whose mean is NaN
+        return super().loss(logits_MC, flat) if flat else logits_MC.sum()
 
     def predictions(self, logits_NC: NDArray[numpy.float32], split: Any = None) -> list[Label]:
         """Return the most probable tag of each word of each example."""
@@ -168,7 +169,8 @@ def target_of(task: Task, labels: Sequence[Any], *, balanced: bool = False) -> T
             found = numpy.concatenate([numpy.atleast_1d(each) for each in labels]).astype(int)
             counts_C = numpy.bincount(found, minlength=len(task.labels)).clip(1)
             size = len(labels) if several else len(found) / len(task.labels)
-            weights = tuple((size / counts_C - several).tolist())
+            absent_C = (size - counts_C).clip(1) if several else size
+            weights = tuple((absent_C / counts_C).tolist())
         return target_of_labels(task.labels, task.kind, weights)
     if task.highest is not None:
         return Values(0.0, task.highest)

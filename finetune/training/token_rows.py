@@ -51,6 +51,9 @@ def windows(number: int, example: Example, encoder: TextEncoder, length: int) ->
     cls, sep = encoder.special["cls"], encoder.special["sep"]
     question = encoder.pieces(example.texts[0])[0][: length // 2 - 2]
     ids, spans = encoder.pieces(example.texts[1])
+    # A token also covers what the tokenizer drops behind it, such as an accent.
+    after = [*(begin for begin, _ in spans[1:]), len(example.texts[1])]
+    spans = [(begin, max(end, n)) for (begin, end), n in zip(spans, after, strict=False)]
     room, first = length - len(question) - 3, len(question) + 2
     for start in range(0, max(1, len(ids) - length // 4), room - length // 4):
         window = slice(start, start + room)

@@ -151,10 +151,16 @@ def _by_seed(groups: Sequence[Sequence[SweepRun]]) -> list[SweepRun]:
 
 
 def _compare(sweep: Sweep, folder: Path, notes: list[str]) -> None:
-    every = [run.folder for runs in sweep.runs(folder) for run in runs]
-    lost = [place for place in every if diverged_at_once(place)]
-    runs = [str(place) for place in every if place not in lost]
-    notes = [*(f"{place} diverged before its first evaluation: left out" for place in lost), *notes]
+    runs: list[str] = []
+    for places in ([run.folder for run in arm] for arm in sweep.runs(folder)):
+        lost = [str(place) for place in places if diverged_at_once(place)]
+        if lost:  # without them the others would look better than the arm is
+            notes = [
+                *notes,
+                f"{', '.join(lost)} diverged before the first evaluation: the arm is left out",
+            ]
+        else:
+            runs += map(str, places)
     if len(runs) < 2:
         print("\n".join([*notes, "there is nothing to compare: that takes two runs"]))
         return

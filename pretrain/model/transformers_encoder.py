@@ -54,6 +54,8 @@ def build_whole(model: ModelSettings, execution: ExecutionPlan = PLAIN) -> Any:
         whole: Any = AutoModelForMaskedLM.from_config(
             config, trust_remote_code=trusts_code(model.transformers), **asked
         )
+        if execution.recomputes_blocks:
+            whole.gradient_checkpointing_enable({"use_reentrant": False})
     except (ValueError, ImportError, AssertionError, RuntimeError) as error:
         raise ConfigError(f"a {config.model_type} cannot be trained: {first_line(error)}") from None
     is_decoder = config.is_encoder_decoder or getattr(config, "is_decoder", False)
@@ -63,8 +65,6 @@ def build_whole(model: ModelSettings, execution: ExecutionPlan = PLAIN) -> Any:
     if model.positions != "own":
         values = model.model_dump(include=set(EncodingSettings.model_fields))
         attach_positions(whole, model.positions, **values)
-    if execution.recomputes_blocks:
-        whole.gradient_checkpointing_enable({"use_reentrant": False})
     return whole
 
 

@@ -151,7 +151,7 @@ class RunRecord:
             if settings.loggers:
                 self._settings = settings
                 self._curves = Curves(self.folder, settings)
-            self.discard_after(counters.step)
+            self.discard_after(counters.step or -1)  # step 0 is evaluated again
         except OSError as error:
             raise self._cannot_be_written(error) from None
 

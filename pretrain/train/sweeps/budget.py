@@ -85,9 +85,15 @@ def fitted(settings: RunSettings, steps: int) -> dict[str, int | float]:
 
 
 def shortened(settings: RunSettings, share: float) -> dict[str, str]:
-    """Return what must be changed for a run of a share of the length, annealed to its end."""
+    """Return what must be changed for a run of a share of the length, annealed to its end.
+
+    Raises:
+        ConfigError: its schedule restarts, at steps of the whole length.
+    """
     if settings.hours is not None:
         return {"hours": repr(settings.hours * share)}
+    if settings.restarts_after and share < 1:
+        raise ConfigError(f"{settings.name}: trials have no restarts_after; set share to 1")
     return _of_steps(settings, max(1, round(settings.steps * share)))
 
 

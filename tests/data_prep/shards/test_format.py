@@ -102,6 +102,11 @@ def cut_short(folder):
     file.write_bytes(file.read_bytes()[:-100])
 
 
+def other_rows(folder):
+    manifest = folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"rows_per_shard": ', '"rows_per_shard": 1'))
+
+
 def overwritten(folder):
     file = folder / "valid-00000.h5"
     file.write_bytes(b"x" * file.stat().st_size)
@@ -113,8 +118,12 @@ def overwritten(folder):
         (cut_short, r"train-00001\.h5: \d+ bytes instead of \d+; .* repair"),
         (lambda folder: (folder / "valid-00000.h5").unlink(), r"valid-00000\.h5: no such file"),
         (overwritten, r"valid-00000\.h5: not a readable shard"),
-        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "not the tokenizer that"),
+        (
+            lambda folder: (folder / "tokenizer.json").write_text("{}"),
+            "not the tokenizer that .* repair",
+        ),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json: no such file"),
+        (other_rows, "the files hold another number of rows; build the folder again"),
         (shutil.rmtree, r"manifest\.json: no such file or directory; build the shards"),
     ],
 )

@@ -25,6 +25,7 @@ def trained(kind, *, lowercase=True, size=80, moses=False, sentences=SENTENCES):
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte-bpe"])
 def test_special_tokens_come_first_and_text_can_be_decoded(kind):
     tokenizer = trained(kind)
+    assert trained(kind, sentences=[*SENTENCES, "boat" * 500]).to_str() == tokenizer.to_str()
     assert [tokenizer.id_to_token(number) for number in range(5)] == list(SPECIAL_TOKENS)
     encoded = tokenizer.encode("A boat floats")
     assert (encoded.tokens[0], encoded.tokens[-1]) == ("[CLS]", "[SEP]")

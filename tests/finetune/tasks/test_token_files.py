@@ -64,6 +64,7 @@ def test_questions_have_the_places_of_their_answers_or_none(tmp_path):
     ("suffix", "content", "message"),
     [
         (".conll", "Anna B-PER\nwalks\n", "row 2: 'walks' has no tag"),
+        (".conll", "Anna B-PER\n# id = 7\n", "row 2: 4 columns where the first word has 2"),
         (".conll", "\n", "has no words"),
         (".conll", "a O\n", "no tag but O"),
         (".json", "[]", "has not the form of SQuAD"),

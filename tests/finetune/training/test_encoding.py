@@ -19,7 +19,7 @@ class Letters:
         return [2, *map(ord, first), 3, *map(ord, second), 3][:max_length]
 
     def pieces(self, text):
-        pairs = [(n, letter) for n, letter in enumerate(text) if letter != " "]
+        pairs = [(n, letter) for n, letter in enumerate(text) if letter not in " \u0301"]
         return [ord(a) for _, a in pairs], [(n - (text[n - 1 : n] == " "), n + 1) for n, _ in pairs]
 
 
@@ -65,6 +65,14 @@ def test_windows_cover_the_text_and_hold_the_answer_where_they_can():
     assert begun == [1, 0, 0] and type(begun[0]) is int  # a message that counts
 
 
+def test_an_answer_ends_with_what_the_tokenizer_drops():
+    text = "a cafe\u0301 b"
+    example = Example(("q", text), (Answer(2, "cafe\u0301"),), "0")
+    (row,) = encode_split([example], "answers", Letters(), 20).meaning
+    first, last, _ = row.label
+    assert text[row.where[first, 0] : row.where[last, 1]].strip() == "cafe\u0301"
+
+
 def test_the_best_answer_of_all_windows_wins_unless_every_window_says_none():
     examples = [Example(("q", "abcdefgh"), (), "0"), Example(("q", "xyz"), (), "1")]
     split = encode_split(examples, "answers", Letters(), 9)
@@ -86,6 +94,7 @@ def test_the_losses_are_those_of_each_word_and_of_both_ends():
     right = (0, 1, 1, 1, 0, 0, 1)
     plain = [-row.log_softmax(0)[n].item() for row, n in zip(logits, right, strict=True)]
     assert of_tags.item() == pytest.approx(sum(plain) / 7)
+    assert Tags(2).loss(logits[:0], [(), ()]).item() == 0  # rows inside one long word
     ends = Spans().loss(logits, [(1, 2, 3), (0, 3, 4)])
     parts = [(logits[:3, 0], 1), (logits[:3, 1], 2), (logits[3:, 0], 0), (logits[3:, 1], 3)]
     plain = [-part.log_softmax(0)[place].item() for part, place in parts]
@@ -96,6 +105,8 @@ def test_whole_entities_and_the_best_answer_count():
     true = [["B-LOC", "O", "B-PER", "I-PER"], ["I-ORG", "I-LOC"]]
     found = [["B-LOC", "O", "B-PER", "O"], ["B-ORG", "B-LOC"]]
     assert METRICS["entity_f1"](found, true) == 2 * 3 / (4 + 4)
+    assert METRICS["entity_f1"]([["B-X", "I-X", "O"]], [["B-X", "I-X", "E-X"]]) == 0
+    assert METRICS["entity_f1"]([["NOUN", "DET"]], [["NOUN", "VERB"]]) == 0.5
     answers = [[Answer(0, "The Nile!"), Answer(0, "river Nile")], [], [Answer(0, "one")]]
     guesses = ["a nile river", "", "two"]
     assert METRICS["exact_match"](guesses, answers) == pytest.approx(1 / 3)

@@ -46,6 +46,7 @@ def test_several_labels_are_trained_by_the_cross_entropy_of_each():
         assert float(target.loss(logits, labels)) == pytest.approx(sum(losses) / 4, abs=1e-6)
     weights = target_of(task, [(0,), (0,), (1, 0), ()], balanced=True).weights
     assert weights == pytest.approx((1 / 3, 3.0))
+    assert target_of(task, [(0,), (1, 0)], balanced=True).weights == (0.5, 1.0)  # not 0
     assert plain.predictions(logits.numpy()) == [(0,), (0, 1)]
 
 

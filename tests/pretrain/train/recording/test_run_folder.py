@@ -28,6 +28,14 @@ def test_a_start_does_not_take_the_folder_of_one_that_ended_since_it_looked(tmp_
     assert (tmp_path / "result.json").exists()
 
 
+def test_step_0_has_one_line_where_a_run_that_was_killed_evaluates_it_again(tmp_path):
+    for _ in range(2):
+        record = run_folder.RunRecord(tmp_path)
+        record.begin(Counters(), {}, load_settings("tiny_cpu", ["--loggers", "none"]))
+        record.log_evaluation({"step": 0, "loss": 6.0})
+    assert len((tmp_path / "evals.jsonl").read_text().splitlines()) == 1
+
+
 def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):
     """A kill of the first frees the folder at once, though processes that it forked live on."""
     ready, tell = os.pipe()

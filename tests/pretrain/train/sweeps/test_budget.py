@@ -9,7 +9,7 @@ from pretrain.config.recipe import load_settings
 from pretrain.data.batches import predictions_per_batch
 from pretrain.schedules.learning_rate import learning_rate_at
 from pretrain.train.recording.progress import Progress
-from pretrain.train.sweeps.budget import expected_flops, fitted
+from pretrain.train.sweeps.budget import expected_flops, fitted, shortened
 from tests.pretrain.train.sweeps.test_spec import sweep
 
 DROP = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", "0.3")
@@ -112,6 +112,11 @@ def test_the_length_of_a_trial_is_a_share_of_the_budget_of_its_arm(tmp_path):
     for arm in (whole, half):
         assert arm.layer_drop.gamma == pytest.approx(0.5 * 40 / arm.steps)
         assert arm.learning_rate.decay_steps == pytest.approx(4 * arm.steps / 40, abs=0.5)
+
+
+def test_a_shorter_trial_of_a_schedule_that_restarts_is_refused():
+    with pytest.raises(ConfigError, match="trials have no restarts_after; set share to 1"):
+        shortened(load_settings("tiny_cpu", ["--restarts_after", "5"]), 0.5)
 
 
 @pytest.mark.parametrize("steps", [5_000, 200_000, 3_000_000])
