@@ -93,7 +93,7 @@ def without_removed(tree: Mapping[str, Any], *, refuses: bool = True) -> dict[st
         ConfigError: there is such a setting.
     """
     merged = {
-        name: _merged(name, value, refuses) for name, value in tree.items() if name not in REMOVED
+        key: _merged(key, value, refuses) for key, value in tree.items() if key not in REMOVED
     }
     if isinstance(merged.get("loggers"), list):
         merged["loggers"] = [name for name in merged["loggers"] if str(name) not in REMOVED]

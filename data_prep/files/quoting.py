@@ -24,9 +24,7 @@ def on_one_line(error: object) -> str:
     letters = str(error)
     if letters.isprintable():
         return letters
-    return "".join(
-        letter if letter.isprintable() else repr(letter).strip("'") for letter in letters
-    )
+    return "".join(one if one.isprintable() else repr(one).strip("'") for one in letters)
 
 
 def first_line(error: Exception) -> str:

@@ -89,9 +89,8 @@ class SplitSequences:
 
     def fingerprint(self) -> str:
         """Return a sha256 that identifies the rows and the tokenizer that made them."""
-        identity = [shard.sha256 for shard in self._split.shards] + [
-            self._manifest.tokenizer.sha256
-        ]
+        identity = [shard.sha256 for shard in self._split.shards]
+        identity.append(self._manifest.tokenizer.sha256)
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
 
     def __getstate__(self) -> dict[str, object]:

@@ -19,9 +19,7 @@ KIND_OF_SUFFIX = {
 }
 _EXTRACTED_NAME, BEGINNING_OF_ARTICLE = re.compile(r"wiki_\d+"), b"<doc "
 # Also in the names of parts of a dump of Wikipedia: "articles1.xml-p1p41242.bz2".
-_NO_TEXT = re.compile(
-    r"\.(pdf|docx|odt|epub|rtf|html?|xml|zip|tar|tgz|h5|hdf5)\b", flags=re.IGNORECASE
-)
+_NO_TEXT = re.compile(r"\.(pdf|docx|odt|epub|rtf|html?|xml|zip|tar|tgz|h5|hdf5)\b", re.IGNORECASE)
 
 
 def is_path(place: str) -> bool:
@@ -58,9 +56,7 @@ def files_below(folder: Path) -> list[Path]:
         seen.add((stat.st_dev, stat.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(place, name) for name in names if not name.startswith(".")]
-    return sorted(
-        (file for file in found if file.is_file() or not file.exists()), key=Path.as_posix
-    )
+    return sorted((one for one in found if one.is_file() or not one.exists()), key=Path.as_posix)
 
 
 def kind_of(file: Path) -> str | None:

@@ -91,7 +91,7 @@ def main(arguments: argparse.Namespace) -> None:
     table = csv.writer(found if to else sys.stdout, lineterminator="\n")
     others = dict.fromkeys(name for row in rows for name in row if name not in predictor.columns)
     columns = [*others, *predictor.columns]
-    as_text = functools.partial(json.dumps, ensure_ascii=False, default=str)
+    dumps = functools.partial(json.dumps, ensure_ascii=False, default=str)
     if not is_conll:
         table.writerow(columns)
     with progress_bar("predict", len(texts), "row", shown=len(texts) > CHUNK) as bar:
@@ -102,9 +102,7 @@ def main(arguments: argparse.Namespace) -> None:
                 found.writelines([*(f"{word} {tag}\n" for word, tag in tagged), "\n"])
                 continue
             cells = [(row | predicted).get(name, "") for name in columns]
-            table.writerow(
-                as_text(cell) if isinstance(cell, list | dict) else cell for cell in cells
-            )
+            table.writerow(dumps(cell) if isinstance(cell, list | dict) else cell for cell in cells)
     if to is not None:
         try:
             save_text(to, found.getvalue())

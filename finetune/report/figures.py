@@ -54,10 +54,8 @@ def draw_figures(table: ScoreTable, folder: Path) -> list[Picture]:
 
     panels = [*_panels(table, by_step)]
     if table.averaged:
-        averages = [
-            [Point(row.step or 0, table.average(row)) for row in rows]
-            for rows in over_steps.values()
-        ]
+        points = over_steps.values()
+        averages = [[Point(row.step or 0, table.average(row)) for row in rows] for rows in points]
         panels.insert(0, ("average", "score x 100", averages))
     names = [table.label(row) for row in over_rates]
     return [

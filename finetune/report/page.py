@@ -61,9 +61,7 @@ def print_table(
     print(report.as_text(width))
     is_short = sum(len(found.table.rows) for found in classes) <= MOST_CLASSES
     for title, rows in [(each.table.title, each.table.rows) for each in classes if is_short]:
-        scores = [
-            {name: row[name] for name in row if not name.startswith(PREDICTED)} for row in rows
-        ]
+        scores = [{key: row[key] for key in row if not key.startswith(PREDICTED)} for row in rows]
         print(f"\n{paragraph(title, width)}\n\n{Table(title, scores).as_text(width)}")
     if to is None:
         return classes
@@ -91,9 +89,7 @@ def save_classes(folder: Path, classes: Sequence[ClassTable]) -> None:
     """Write classes.csv, a line for each class in each table; nothing where there is none."""
     if classes:
         rows = [
-            {"model": model, "task": task, **row}
-            for model, task, table in classes
-            for row in table.rows
+            {"model": one.model, "task": one.task, **r} for one in classes for r in one.table.rows
         ]
         save_text(folder / CLASSES_FILE, as_csv(rows))
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from finetune.report.score_table import ScoreTable, chosen_trial
@@ -50,11 +51,8 @@ def _pairs(lines: list[dict[str, Any]]) -> list[Any]:
     if not lines or "label" in lines[0]:
         return [(line["expected"], line["label"]) for line in lines]
     if isinstance(lines[0]["prediction"], list):
-        return [
-            pair
-            for line in lines
-            for pair in zip(line["expected"], line["prediction"], strict=True)
-        ]
+        both = (zip(line["expected"], line["prediction"], strict=True) for line in lines)
+        return [*chain.from_iterable(both)]
     return []
 
 

@@ -39,10 +39,7 @@ class RateScores(NamedTuple):
     def scores(self, split: str | None = None, metric: str = SCORE) -> list[float]:
         """Return the finished seeds' scores on one development set, or their mean over all."""
         if split is None:
-            return [
-                statistics.fmean(metrics[metric] for metrics in seed.values())
-                for seed in self.finished
-            ]
+            return [statistics.fmean(s[metric] for s in seed.values()) for seed in self.finished]
         return [seed[split][metric] for seed in self.finished if metric in seed.get(split, {})]
 
     def median(self, split: str | None = None, metric: str = SCORE) -> float | None:

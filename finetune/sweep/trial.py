@@ -172,17 +172,15 @@ class TrialRunner:
             takes_weights=trial.model.pretrained,
             attention=attention_on(device, pretrained.model),
         )
-        fine_tuning = FineTuning(
-            model, data, protocol, learning_rate=rate, seed=seed, device=device
-        )
+        tuning = FineTuning(model, data, protocol, learning_rate=rate, seed=seed, device=device)
         with SummaryWriter(str(folder)) as curves:
-            outcome = fine_tuning.run(curves, send, predicts_test=predicts_test)
+            outcome = tuning.run(curves, send, predicts_test=predicts_test)
         write_predictions(folder, data, outcome)
         remark = CONSTANT if outcome.is_constant else ""
         result = result_of(trial, protocol, "finished", reason=remark, scores=outcome.scores)
         if keeps_model:
             try:
-                save_model(folder, fine_tuning.model, data, pretrained, result)
+                save_model(folder, tuning.model, data, pretrained, result)
             except OSError as error:  # scores are worth more than a model
                 remove_model(folder)
                 send(f"the model of {trial.describe()} was not kept: {error.strerror}")

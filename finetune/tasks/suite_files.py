@@ -126,8 +126,6 @@ def read_hub(suite: Suite, task: Task) -> TaskData:
             raise TaskError(f"{where}: {split} has labels other than 0 to {numbers[-1]}")
         return found
 
-    development = {
-        split: examples(split.replace("dev", "validation")) for split in task.development
-    }
+    development = {name: examples(name.replace("dev", "validation")) for name in task.development}
     test = {split: examples(split, is_labelled=False) for split in task.test}
     return TaskData(task, examples("train"), development, test)

@@ -127,10 +127,7 @@ def draw_gradients(measured: dict[str, dict[int, Gradients]]) -> Figure:
     """Draw a panel per run over its steps, and three panels of all runs over depth."""
     figure = panels.empty_figure(CAPTION, height=2 * panels.PANEL_HEIGHT)
     runs, (weights, sizes, cosines) = panels.rows_of_panels(figure, (len(measured), 3))
-    curves = {
-        run: {step: found.weights for step, found in steps.items()}
-        for run, steps in measured.items()
-    }
+    curves = {run: {n: one.weights for n, one in found.items()} for run, found in measured.items()}
     panels.draw_over_training(runs, curves, "norm of dE/dW of a block, nats")
     panels.legend_of_blocks(figure, runs)
     weights.set(title="weights", xlabel="block", ylabel="norm of dE/dW, nats")

@@ -73,9 +73,7 @@ def empty_figure(caption: str, *, height: float) -> Figure:
 def rows_of_panels(figure: Figure, counts: Sequence[int]) -> list[list[Axes]]:
     """Divide a figure into rows, each of so many panels of equal width."""
     rows = figure.subfigures(len(counts), squeeze=False)[:, 0]
-    return [
-        [*row.subplots(1, count, squeeze=False)[0]] for row, count in zip(rows, counts, strict=True)
-    ]
+    return [[*row.subplots(1, n, squeeze=False)[0]] for row, n in zip(rows, counts, strict=True)]
 
 
 def whole_ticks(axes: Axes) -> None:

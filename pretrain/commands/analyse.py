@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of each run, 0: initial weights; default: the newest, for curves over training all",
     )
     parser.add_argument("--rows", type=at_least_1, help=f"held-out sequences (default: {ROWS})")
-    parser.add_argument(
-        "--shards", type=Path, metavar="FOLDER", help="the shards, if they have moved"
-    )
+    parser.add_argument("--shards", type=Path, metavar="FOLDER", help="shards, if they have moved")
 
 
 def main(arguments: argparse.Namespace) -> None:

@@ -14,9 +14,7 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo export`."""
     parser.add_argument("run", type=Path, help="run folder, or one of its checkpoint folders")
-    parser.add_argument(
-        "--to", type=Path, help="folder to write; default: RUN/export/step_00010000"
-    )
+    parser.add_argument("--to", type=Path, help="new folder; default: RUN/export/step_00010000")
     parser.add_argument("--checkpoint", help="step of the run, such as 10000; default: the newest")
 
 

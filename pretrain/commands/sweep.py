@@ -155,10 +155,7 @@ def _compare(sweep: Sweep, folder: Path, notes: list[str]) -> None:
     for places in ([run.folder for run in arm] for arm in sweep.runs(folder)):
         lost = [str(place) for place in places if diverged_at_once(place)]
         if lost:  # without them the others would look better than the arm is
-            notes = [
-                *notes,
-                f"{', '.join(lost)} diverged before the first evaluation: the arm is left out",
-            ]
+            notes.append(f"{', '.join(lost)} diverged before any evaluation: the arm is left out")
         else:
             runs += map(str, places)
     if len(runs) < 2:

@@ -44,9 +44,7 @@ def add_settings(parser: CommandParser, *, recipe_nargs: Literal["?", "*"] = "?"
     )
     texts = {"": str(RunSettings.__doc__)}
     texts |= {name: str(kind.__doc__) for name, kind in sections().items()}
-    parser.add_argument(
-        "--trust-remote-code", action="store_true", help="run the code in model.folder"
-    )
+    parser.add_argument("--trust-remote-code", action="store_true", help="run model.folder's code")
     parser.add_settings(setting_fields(RunSettings), texts, _shown_values)
     recipe = "RECIPE" if recipe_nargs == "?" else "[RECIPE ...]"
     parser.usage = f"{parser.prog} {recipe} [OPTION ...] [--section.setting VALUE ...]"

@@ -54,9 +54,7 @@ class RunRequest(NamedTuple):
                 )
             return
         if self.lengthen is not None:
-            raise ConfigError(
-                "--lengthen belongs to --resume; a new run has the steps that you give"
-            )
+            raise ConfigError("--lengthen belongs to --resume; a new run has the steps you give")
         restarts = self.settings.restarts_after
         if self.settings.hours is not None and restarts:
             raise ConfigError(

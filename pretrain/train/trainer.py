@@ -266,15 +266,10 @@ class Trainer:
             display.show_evaluation(evaluation["step"], found.loss)
 
     def _due(self, done: int) -> tuple[bool, bool, bool]:
-        settings = self.settings
-        periods = (
-            settings.log_every_steps,
-            settings.evaluation.every_steps,
-            settings.checkpoint.every_steps,
-        )
-        logs, evaluates, saves = (
-            done % n == 0 or self.progress.schedule.horizon.is_end(done) for n in periods
-        )
+        settings, is_end = self.settings, self.progress.schedule.horizon.is_end(done)
+        sections = (settings.evaluation, settings.checkpoint)
+        periods = (settings.log_every_steps, *(section.every_steps for section in sections))
+        logs, evaluates, saves = (done % n == 0 or is_end for n in periods)
         return logs, evaluates, saves or done in settings.checkpoint.pinned
 
     def _save(self) -> None:
@@ -289,15 +284,13 @@ class Trainer:
     def _finish(self) -> None:
         last = self.progress.schedule.plan(self.progress.step)
         settings = self.settings
-        parameters = parameters_by_group(settings.model, settings.objective, settings.electra)[
-            "total"
-        ]
+        groups = parameters_by_group(settings.model, settings.objective, settings.electra)
         self.record.finish(
             {
                 **self.progress.result(),
                 "final_learning_rate": last.learning_rate,
                 "peak_learning_rate": settings.learning_rate.peak,
-                "parameters": parameters,
+                "parameters": groups["total"],
             }
         )
         print(f"finished: {self.progress.describe()}; run folder {self.record.folder}")

@@ -18,13 +18,8 @@ from tests.hostile.property import check_file, check_message
 def whole(tmp_path_factory):
     """A sound shard folder."""
     folder = tmp_path_factory.mktemp("whole") / "shards"
-    write_folder(
-        folder,
-        {
-            "train": random_documents(30, seed=1),
-            "valid": random_documents(8, seed=2),
-        },
-    )
+    splits = {"train": random_documents(30, seed=1), "valid": random_documents(8, seed=2)}
+    write_folder(folder, splits)
     return folder
 
 

@@ -17,12 +17,7 @@ LAUNCH = {
     "variables": {},
     "precision": "bfloat16",
 }
-RESULT = {
-    "step": 40,
-    "parameters": 63712,
-    "final_learning_rate": 0.0,
-    "peak_learning_rate": 1e-3,
-}
+RESULT = {"step": 40, "parameters": 63712, "final_learning_rate": 0.0, "peak_learning_rate": 1e-3}
 
 
 def full_disk(*_, **__):

@@ -66,13 +66,8 @@ def installed(tmp_path_factory):
 @pytest.fixture(scope="session")
 def run(command, tmp_path_factory):
     """A run with layer drop on one rank, in fp32 by plain kernels, with a line for each step."""
-    values = {
-        "name": "small",
-        "log_every_steps": 1,
-        "engine.ds_config": "zero0_fp32",
-        **DROPS,
-        **PLAIN,
-    }
+    values = {"name": "small", "log_every_steps": 1, "engine.ds_config": "zero0_fp32"}
+    values |= DROPS | PLAIN
     words = [word for name, value in values.items() for word in (f"--{name}", value)]
     return command.train(tmp_path_factory.mktemp("runs") / "run", *words)
 

@@ -54,8 +54,6 @@ class HeldOutSums:
             name: total / number if number else 0.0
             for name, (total, number) in zip(self._totals, pairs, strict=True)
         }
-        loss = sum(
-            self._weights[name] * mean for name, mean in means.items() if self._weights[name]
-        )
+        loss = sum(factor * means[name] for name, factor in self._weights.items() if factor)
         parts = {name: mean for name, mean in means.items() if name != LOSS}
         return Evaluation(loss, int(predictions), parts)

@@ -27,11 +27,7 @@ that never reached the target is later than all that did; thin lines are the run
 seeds are compared with the baseline seed by seed (sign test), others by the test of Mann and
 Whitney; significant means at {CONFIDENCE:.0%}. A percentage is a share of the baseline's."""
 
-FIGURES = {
-    "step": "optimizer steps",
-    "flops": "FLOPs",
-    "training_seconds": "training time in seconds",
-}
+FIGURES = {"step": "optimizer steps", "flops": "FLOPs", "training_seconds": "seconds of training"}
 ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of the first steps
 NUM_MARKERS = 6  # on a line
 LEVEL_TEXT: dict[str, Any] = {

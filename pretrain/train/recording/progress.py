@@ -227,9 +227,7 @@ class Progress:
     def mean_pass_flops(self) -> float:
         """Return the expected FLOPs of one micro-batch on all ranks, over all steps of the run."""
         thetas = thetas_of_run(self.settings)
-        flops = [
-            count * self.pass_flops(self._kept_shares(theta)) for theta, count in thetas.items()
-        ]
+        flops = [n * self.pass_flops(self._kept_shares(theta)) for theta, n in thetas.items()]
         return math.fsum(flops) / thetas.total()
 
     def _kept_shares(self, theta: float) -> list[float]:

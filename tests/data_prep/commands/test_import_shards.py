@@ -188,11 +188,7 @@ def test_copies_with_other_masks_are_dropped_and_counted(tmp_path, tokenizer):
         write_flat(tmp_path / "theirs" / f"part{copy}.hdf5", arrays)
     manifest = imported(tmp_path / "theirs", tmp_path / "new", tokenizer)
     assert texts_of(tmp_path / "new") == TEXTS
-    assert manifest.cleaning == {
-        "samples": 106,
-        "texts": 106,
-        "texts dropped: repeated": 63,
-    }
+    assert manifest.cleaning == {"samples": 106, "texts": 106, "texts dropped: repeated": 63}
 
 
 def test_rows_are_packed_again_in_the_length_of_the_samples(tmp_path, tokenizer):

@@ -18,11 +18,7 @@ def test_sentences_end_at_full_stops_and_paragraphs(splitter):
     found = split(
         "It rains. Does it? Yes!", "A new paragraph", "Mr. Fox sleeps.", splitter=splitter
     )
-    assert found == [
-        ["It rains. ", "Does it? ", "Yes!"],
-        ["A new paragraph"],
-        ["Mr. Fox sleeps."],
-    ]
+    assert found == [["It rains. ", "Does it? ", "Yes!"], ["A new paragraph"], ["Mr. Fox sleeps."]]
 
 
 @pytest.mark.parametrize("splitter", SPLITTERS)

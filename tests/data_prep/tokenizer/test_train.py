@@ -118,15 +118,8 @@ def test_stripping_leaves_marks_of_other_scripts(kind):
     texts = ["Việt ÉTÉ ёй Ήχος", "हिन्दी", "กำลัง", "がぎ", "한국어", "שָׁלוֹם"]
     normalizer = trained(kind, lowercase=True).normalizer
     found = ["".join(normalizer.normalize_str(text).split()) for text in texts]
-    expected = [
-        "vieteteеиηχος",
-        "हिन्दी",
-        "กำลัง",
-        "がぎ",
-        "한국어",
-        unicodedata.normalize("NFC", texts[5]),
-    ]
-    assert found == expected
+    last = unicodedata.normalize("NFC", texts[5])
+    assert found == ["vieteteеиηχος", "हिन्दी", "กำลัง", "がぎ", "한국어", last]
 
 
 def test_another_process_trains_the_same_tokenizers():

@@ -138,9 +138,7 @@ def test_held_out_rows_are_read_once_with_the_same_masks_by_any_ranks(
     batches = [part[index] for index in range(len(parts[0])) for part in parts]
     # Equal shapes: each other one would be compiled for itself.
     assert {batch.ids_BS.shape for batch in batches} == {(micro, 32)}
-    ids, labels = (
-        torch.cat([batch[field].view(micro, -1) for batch in batches]) for field in (0, 2)
-    )
+    ids, labels = (torch.cat([batch[n].view(micro, -1) for batch in batches]) for n in (0, 2))
     assert torch.equal(ids[:12], expected.ids_BS)
     assert torch.equal(labels[:12].flatten(), expected.labels_M)
     assert labels[12:].eq(IGNORED).all()

@@ -15,9 +15,7 @@ from tests.pretrain.data.conftest import settings
 
 def held_out_words(opened, chosen):
     batches = HeldOutBatches(opened, chosen, Place(8, rank=0, world_size=1))
-    labels = [
-        label for batch in map(batches.__getitem__, range(len(batches))) for label in batch[2]
-    ]
+    labels = [one for batch in map(batches.__getitem__, range(len(batches))) for one in batch[2]]
     return [int(label) for label in labels if label != IGNORED]
 
 

@@ -110,11 +110,7 @@ def test_a_step_that_is_skipped_changes_no_weights(runs):
 def test_trouble_that_stays_when_sequences_are_left_out_ends_the_run(runs):
     (run,) = found(runs, "persists")
     assert "did not help (2 rewinds to the checkpoint of step 10)" in run["ended"]
-    assert decisions(runs, "persists") == [
-        ("rewind", 13, 13),
-        ("rewind", 14, 14),
-        ("stop", 15, 15),
-    ]
+    assert decisions(runs, "persists") == [("rewind", 13, 13), ("rewind", 14, 14), ("stop", 15, 15)]
 
 
 def test_weights_that_are_not_finite_are_not_saved(runs):

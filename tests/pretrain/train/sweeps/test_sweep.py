@@ -99,7 +99,7 @@ def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkey
     words = ("bert_a", "bert_r", "--name", "x", "--seeds", "2", "--steps", "7")
     run(*words)
     assert "bert_r-seed1: diverged, and the others go on" in capsys.readouterr().out
-    note = "runs/x/bert_r-seed1 diverged before the first evaluation: the arm is left out"
+    note = "runs/x/bert_r-seed1 diverged before any evaluation: the arm is left out"
     folders = ["runs/x/bert_a-seed0", "runs/x/bert_a-seed1"]
     compared = ["compare", *folders, "--report", "runs/x/report", "--note", note]
     assert here.compared == [compared]
