@@ -98,7 +98,7 @@ def refuse_changes(folder: Path, changes: Changes, *, elastic: bool, longer: boo
     if not refused:
         return
     described = ", ".join(f"{n} (was {bound[n][0]}, is {bound[n][1]})" for n in sorted(refused))
-    hint = "; a resume is the same run: give these as they were, or start a new one"
+    hint = "; give these as they were, resume it by its folder alone, or start a new run"
     if refused == needs_elastic:
         hint = "; with --elastic it is resumed, not bit for bit"
     raise ConfigError(f"cannot resume {folder} with other settings: {described}{hint}")
