@@ -116,7 +116,7 @@ def test_a_run_from_before_there_was_a_choice_keeps_its_micro_batches(run):
 
 
 def test_other_settings_are_named(run):
-    refusal = r"other settings: seed \(was 0, is 1\); give these as they were, resume it by its folder"
+    refusal = r"other settings: seed \(was 0, is 1\); give these as they were, resume it"
     with pytest.raises(ConfigError, match=refusal):
         resume(run, "--seed", "1")
     with pytest.raises(ConfigError, match=refusal):
