@@ -135,6 +135,8 @@ def read_scores(words: str) -> dict[str, dict[str, float]]:
         raise SystemExit(f"--scores {words}: there is no such file") from None
     for row in rows:
         tasks, column = scores[row["run"]], row["column"]
+        if row.get("model", "").endswith("not pre-trained") or row["score"] in ("", "diverged"):
+            continue
         # The parts of a score follow it, under names that begin as its own.
         if not any(column.startswith(f"{task} ") for task in tasks):
             tasks[column] = float(row["score"])

@@ -59,7 +59,9 @@ def cost(study: Study, baseline: str, file: Path) -> None:
         if pair and math.isfinite(pair.low):
             share = mean_flops(study.of_arm(arm)) / mean_flops(theirs)
             reach = [[pair.mean - pair.low], [pair.high - pair.mean]]
-            axes.errorbar(share, pair.mean, reach, fmt=f"C{number}{MARKERS[number]}", label=arm)
+            axes.errorbar(
+                share, pair.mean, reach, fmt=f"C{number}{MARKERS[number % len(MARKERS)]}", label=arm
+            )
     axes.axhline(0, color="k", linestyle=":", linewidth=0.8)
     _save(figure, axes, file)
 
@@ -77,7 +79,7 @@ def _panels(count: int, xlabel: str, ylabel: str) -> tuple[Figure, list[Axes]]:
 def _line_style(number: int) -> dict[str, Any]:
     return {
         "color": f"C{number}",
-        "marker": MARKERS[number],
+        "marker": MARKERS[number % len(MARKERS)],
         "markevery": 0.1,
         "markersize": 4,
         "linewidth": 1.3,

@@ -37,7 +37,9 @@ def paired_mean(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Paire
         return PairedMean(mean, -math.inf, math.inf, n, 1.0)
     test = stats.ttest_1samp(differences, 0)
     low, high = test.confidence_interval(CONFIDENCE)
-    return PairedMean(mean, float(low), float(high), n, float(test.pvalue))
+    # Where no seed differs there is no variance, and no p.
+    p_value = 1.0 if math.isnan(test.pvalue) else float(test.pvalue)
+    return PairedMean(mean, float(low), float(high), n, p_value)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

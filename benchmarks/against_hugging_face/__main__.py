@@ -104,7 +104,7 @@ class Comparison:
         }
         tried = ", ".join(f"{rate:g}: {end:.3f}" for rate, end in ends.items())
         print(f"{side}, loss at the end of a trial by peak learning rate: {tried}")
-        best = min(ends, key=lambda rate: ends[rate])
+        best = min(ends, key=lambda rate: (not math.isfinite(ends[rate]), ends[rate]))
         return {
             seed: self._run(side, best, seed, given.minutes, f"{side}-seed{seed}")
             for seed in given.seeds

@@ -75,7 +75,7 @@ def shown(table: ScoreTable) -> Table:
 
 def _arms(table: ScoreTable) -> dict[str, list[TableRow]]:
     """Return the runs of each arm of a sweep that has several, by its folder without the seed."""
-    steps = Counter(row.origin for row in table.rows)
+    steps = Counter(row.origin for row in table.rows if row.pretrained)
     found: defaultdict[tuple[str, int | None], list[TableRow]] = defaultdict(list)
     for row in table.rows:
         if row.pretrained:

@@ -59,6 +59,7 @@ def test_the_interval_of_paired_seeds_is_that_of_scipy():
     assert found.p_value == pytest.approx(test.pvalue) and found.num_pairs == 3
     assert paired_mean({1: 1.0}, {2: 1.0}) is None
     assert paired_mean({1: 1.0}, {1: 2.0}).p_value == 1  # one pair has no interval
+    assert paired_mean({1: 1.0, 2: 1.0}, {1: 1.0, 2: 1.0}).p_value == 1  # nor equal losses
     assert paired_mean({1: math.inf, 2: 1.0}, {1: 1.0, 2: math.inf}) is None
 
 

@@ -166,6 +166,7 @@ def test_runs_that_differ_in_the_seed_share_a_row_and_no_single_one_is_marked_as
             name = f"{arm}-seed{seed}"
             changes = {"model": name, "source": f"/runs/x/{name}", "step": 10 + seed}
             write_result(tmp_path, "RTE", score, **changes)
+            write_result(tmp_path, "RTE", 0.4, pretrained=False, **changes)
     write_result(tmp_path, "RTE", 0.65, model="alone")
     table = table_of(tmp_path)
     found = texts(table)
