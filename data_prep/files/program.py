@@ -42,7 +42,8 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
     if WAIT_POLICY not in os.environ:
         os.environ.setdefault(LOOKS_BEFORE_SLEEP, "0" if _is_beside_others() else "10000")
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # in a file too: in order with stderr, and now
+        # In a file too line by line: in order with stderr, and now.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     try:
         status = main(sys.argv[1:])
         sys.stdout.flush()

@@ -88,9 +88,7 @@ def open_source(text: str, *, damaged_files: DamagedFiles = "stop") -> Source:
     known = [field.name for field in fields(KINDS[kind]) if field.name not in own]
     for key in keys:
         if key not in known:
-            raise CorpusError(
-                f"{text}: {kind} has no key {plain(key)}; the keys are {', '.join(known)}"
-            )
+            raise CorpusError(f"{text}: {kind} has no key {plain(key)}; it has {', '.join(known)}")
     try:
         return TypeAdapter(KINDS[kind]).validate_python({"weight": "1", **keys, **own})
     except ValidationError as error:

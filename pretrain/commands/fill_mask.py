@@ -8,9 +8,7 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo fill-mask`."""
-    parser.add_argument(
-        "run", help="run (its newest checkpoint), checkpoint, export, or external model"
-    )
+    parser.add_argument("run", help="run (newest checkpoint), checkpoint, export or external model")
     parser.add_argument("text", help="text with one or more [MASK]")
     parser.add_argument("--top", type=int, default=5, help="guesses per mask (default: 5)")
 

@@ -90,7 +90,7 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.smoke:
         if arguments.recipe:
             raise ConfigError("--smoke trains arms of its own; leave out it or the recipes")
-        arguments.recipe = ["smoke"]
+        arguments.recipe, arguments.smoke = ["smoke"], False  # as the line to continue names it
     folder = _folder(arguments)
     sweep = Sweep(arguments)
     by_point = points_tried(sweep, folder)

@@ -47,9 +47,7 @@ def fine_tuned(encoder, folder, suffix, make, *words):
     """Fine-tune, and return the folder of the trial and the development file."""
     for name, count in (("train", 200), ("dev", 20)):
         (folder / f"{name}{suffix}").write_text(make(count, count))
-    files = [
-        word for name in ("train", "dev") for word in (f"--{name}", folder / f"{name}{suffix}")
-    ]
+    files = [word for n in ("train", "dev") for word in (f"--{n}", folder / f"{n}{suffix}")]
     options = ("--seeds", 1, "--batch", 16, "--to", folder / "sweep", "--dropout", 0, *words)
     main(["finetune", "run", *map(str, (encoder, *files, *options))])
     (model,) = (folder / "sweep").rglob("model")

@@ -24,9 +24,7 @@ def check_examples(data):
     for examples in (data.train, *data.development.values(), *data.test.values()):
         for example in examples:
             assert len(example.texts) == len(data.task.texts)
-            assert all(
-                isinstance(text, str) and text.encode() is not None for text in example.texts
-            )
+            assert all(isinstance(one, str) and one.encode() is not None for one in example.texts)
             if data.task.kind == "classification" and example.label is not None:
                 assert 0 <= example.label < len(data.task.labels)
 

@@ -73,7 +73,8 @@ def with_configuration(values: dict[str, Any]) -> dict[str, Any]:
                     "the setting"
                 )
             filled[name] = given
-            changes |= dict.fromkeys(known, given + reserved)
+            if not isinstance(given, str):
+                changes |= dict.fromkeys(known, given + reserved)
     content = json.loads(_changed(config, changes, kind).to_json_string(use_diff=False))
     content = {name: value for name, value in content.items() if name not in LEFT_OUT}
     return {**filled, "transformers": content}

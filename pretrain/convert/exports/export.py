@@ -46,6 +46,7 @@ def export(pretrained: Pretrained, run: Path, target: Path) -> ExportCheck:
 
 def run_of(place: Path) -> Path:
     """Return the run folder, also of a checkpoint; the model card is made from its files."""
+    place = place.absolute()
     run = place.parent.parent if place.parent.name == CHECKPOINTS else place
     if not (run / "run.json").is_file():
         raise ConfigError(

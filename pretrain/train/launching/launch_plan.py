@@ -21,7 +21,7 @@ from pretrain.distributed.gpus import VARIABLE, visible_gpus
 from pretrain.distributed.processes import is_launched
 from pretrain.train.launching.child import Child, run_child, trainer_words
 
-MACHINE = re.compile(r"(\S+)\s+slots=(\d+)")  # in a host file, as DeepSpeed reads it
+MACHINE = re.compile(r"(\S+)\s+slots=([1-9]\d*)")  # in a host file, as DeepSpeed reads it
 
 OPTIONS = ("gpus", "hostfile")  # of `add_launch_options`
 

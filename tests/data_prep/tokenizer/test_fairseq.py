@@ -47,9 +47,7 @@ def model(tmp_path):
     lines = text()
     codes = learned_codes(lines)
     ranks = {merge: rank for rank, merge in enumerate(codes)}
-    counts = Counter(
-        piece for line in lines for word in line.split() for piece in pieces(word, ranks)
-    )
+    counts = Counter(one for line in lines for word in line.split() for one in pieces(word, ranks))
     entries = [entry for entry, _ in counts.most_common(60)]
     (tmp_path / "dict.txt").write_text("".join(f"{entry} 1\n" for entry in entries))
     (tmp_path / "codes").write_text("".join(f"{left} {right} 1\n" for left, right in codes))

@@ -15,9 +15,7 @@ def scores_of(task, value, mismatched=None):
     splits = known.development if known else ("dev",)
     metrics = known.metrics if known else ("accuracy", "macro_f1")
     values = (value, value if mismatched is None else mismatched)
-    return {
-        split: dict.fromkeys(metrics, found) for split, found in zip(splits, values, strict=False)
-    }
+    return {name: dict.fromkeys(metrics, n) for name, n in zip(splits, values, strict=False)}
 
 
 def write_result(sweep, task, scores, *, model="m", rate=1e-3, seed=0, **changes):

@@ -1,11 +1,13 @@
 """Exports compute what the trainer computes, load where people load models, or are not written."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -353,6 +355,8 @@ def test_a_checkpoint_is_exported_by_the_command_and_started_from(command, run, 
     assert losses[1][1] == pytest.approx(losses[0][10], rel=1e-5)
     with pytest.raises(ConfigError, match="is neither a run folder, with its run.json, nor a chec"):
         run_of(tmp_path / "exported")
+    with contextlib.chdir(run / "checkpoints/step_00000010"):
+        assert run_of(Path()) == run
 
 
 def test_the_card_tells_where_the_model_comes_from(run, trained, tmp_path):

@@ -110,6 +110,8 @@ def test_a_model_of_transformers_takes_the_place_of_what_a_recipe_sets_for_ours(
     assert found.optimizer.relative_rate == 1.0  # no such tables
     attached = ["--model.transformers", "bert", "--model.positions", "t5"]
     assert load_settings("mini_hour", attached).model.positions == "t5"
+    with pytest.raises(ConfigError, match="model.width"):
+        load_settings("mini_hour", ["--model.transformers", "bert", "--model.width", "abc"])
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,9 @@ def test_a_sweep_says_what_it_will_do(here, run, capsys):
     assert "stop with Ctrl-C, continue with: tupelo sweep bert_a mine.toml --seeds 3 " in output
     assert "\nsteps take about 12 h 00 min, starts and evaluations apart; a run: bert" in output
     assert all("--hours 2 " in call for call in here.calls(" train "))
+    with pytest.raises(ConfigError, match="sequence_length"):  # of shards for other recipes
+        run("--smoke", "--name", "y")
+    assert "continue with: tupelo sweep smoke --name y" in capsys.readouterr().out
 
 
 def test_a_signal_while_the_speed_is_measured_stops_the_sweep(stubs, shards):
