@@ -88,9 +88,7 @@ class TransformersModel(Objective):
         finally:
             whole.train()
         if both.shape != (2, length, size):
-            raise ConfigError(
-                f"the logits of a {kind} are {list(both.shape)}: not one of each token"
-            )
+            raise ConfigError(f"the logits of a {kind} are {list(both.shape)}: not one per token")
         largest = max(float((both[:1] - one).abs().max()), float((both - again).abs().max()))
         if not largest <= 1e-3 * float(both.abs().max()):
             raise ConfigError(f"a {kind} mixes the texts of a batch; Tupelo compares texts alone")

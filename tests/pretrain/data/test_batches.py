@@ -89,9 +89,7 @@ def test_a_batch_that_spans_two_epochs_masks_each_row_as_its_epoch_does(opened, 
 
 def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, monkeypatch):
     read, rows = [], SplitSequences.read
-    monkeypatch.setattr(
-        SplitSequences, "read", lambda self, i: read.append(len(i)) or rows(self, i)
-    )
+    monkeypatch.setattr(SplitSequences, "read", lambda s, i: read.append(len(i)) or rows(s, i))
     orders = []
     monkeypatch.setattr(
         "pretrain.data.batches.epoch_order", lambda *key: orders.append(key) or epoch_order(*key)

@@ -9,9 +9,7 @@ FINE = StepNumbers(1, 5.0, 0, False, False, 1.0)
 
 
 def check_all(detector, losses, first=1):
-    return [
-        detector.check(FINE._replace(step=first + i, loss=loss)) for i, loss in enumerate(losses)
-    ]
+    return [detector.check(FINE._replace(step=first + i, loss=x)) for i, x in enumerate(losses)]
 
 
 def test_a_loss_or_gradient_that_is_not_finite_is_an_anomaly_at_once():
