@@ -175,11 +175,9 @@ def test_runs_that_differ_in_the_seed_share_a_row_and_no_single_one_is_marked_as
     assert best_of(table, "RTE") == ["x/replaced, median of 3 runs"]
     assert [row["steps"] for row in shown(table).rows[-2:]] == ["", ""]
     for seed in (0, 1):  # of another folder, but the same last names
-        write_result(
-            tmp_path, "RTE", 0.2, model=f"m{seed}", source=f"/other/runs/x/words-seed{seed}"
-        )
+        write_result(tmp_path, "RTE", 0.2, model=f"m{seed}", source=f"/o/runs/x/words-seed{seed}")
     again = texts(table_of(tmp_path))
-    assert again["/other/runs/x/words, median of 2 runs"]["RTE"][0] == "20.0"
+    assert again["/o/runs/x/words, median of 2 runs"]["RTE"][0] == "20.0"
     assert again["/runs/x/words, median of 3 runs"]["RTE"] == ["60.0", "50.0 - 90.0"]
 
 
