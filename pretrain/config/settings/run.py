@@ -95,7 +95,7 @@ class RunSettings(Section):
     @classmethod
     def _is_one_line(cls, name: str) -> str:
         parts = name.split("/")
-        leaves_runs = name.startswith("/") or ".." in parts  # where its folder is made
+        leaves_runs = name.startswith("/") or ".." in parts  # where its folder is
         if leaves_runs or not name.isprintable() or not 0 < len(name.encode()) <= LONGEST_NAME:
             raise ValueError(
                 f"name={quoted(name)}: give a name of one line, up to {LONGEST_NAME} bytes, that "
