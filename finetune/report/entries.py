@@ -84,9 +84,10 @@ def _arms(table: ScoreTable) -> dict[str, list[TableRow]]:
             found[arm, row.step if steps[row.origin] > 1 else None].append(row)
     arms = {key: runs for key, runs in found.items() if len({run.origin for run in runs}) > 1}
     short = {arm: str(PurePath(*PurePath(arm).parts[-2:])) for arm, _ in arms}
-    names = {arm: one if [*short.values()].count(one) == 1 else arm for arm, one in short.items()}
+    arms_of = Counter(short.values())
     return {
-        names[arm] + ("" if step is None else f" step {step:,}"): runs
+        (short[arm] if arms_of[short[arm]] == 1 else arm)
+        + ("" if step is None else f" step {step:,}"): runs
         for (arm, step), runs in arms.items()
     }
 

@@ -202,7 +202,7 @@ def _parquet_rows(
             rows: list[dict[str, Any]] = table.read(columns, use_threads=False).to_pylist()
         for row in rows:
             for name in [name for name, cell in row.items() if isinstance(cell, bytes)]:
-                errors = "strict" if name in needed else "replace"  # as an image
+                errors = "strict" if name in needed else "replace"  # others may be images
                 row[name] = row[name].decode(errors=errors)
         return rows
     except UnicodeDecodeError:

@@ -49,9 +49,7 @@ def test_a_pipeline_has_the_labels_and_probabilities_or_the_numbers_of_the_train
     assert any(case.folder.glob("*.py")) == (not name.startswith("stock"))
     with quiet():
         predict = pipeline("text-classification", model=str(case.folder), trust_remote_code=True)
-    texts = [
-        dict(zip(("text", "text_pair"), text, strict=False)) for text in development_texts(case)
-    ]
+    texts = [dict(zip(("text", "text_pair"), one, strict=False)) for one in development_texts(case)]
     labels, expected = case.data.task.labels or ("size",), outputs_in_training(case)
     scale = 1.0 if case.data.task.labels else case.run.data.target.spread
     assert numpy.ptp(expected) > 0.01 * scale  # there is something to compare

@@ -84,9 +84,11 @@ def test_csv_of_a_spreadsheet_in_utf16_and_binary_parquet_are_text(tmp_path):
     file.write_bytes("\r\n".join(rows).encode("utf-16"))
     found = [example.texts[0] for example in read_own(OwnTask(train=file, dev=file)).train]
     assert found == ['Zürich; "x"\nand', "one, two"]
-    table = pyarrow.table({"text": [text.encode() for text in found], "label": [b"a", b"\xff"]})
-    parquet.write_table(table, file.with_suffix(".parquet"))
+    cells = {"text": [text.encode() for text in found], "image": 2 * [b"\xff"], "label": ["a", "b"]}
+    parquet.write_table(pyarrow.table(cells), file.with_suffix(".parquet"))
     file = file.with_suffix(".parquet")
+    data = read_own(OwnTask(train=file, dev=file))
+    assert [example.texts[0] for example in data.train] == found
     rows = read_rows(file, ["text"], every_column=True)
     assert [row.values["text"] for row in rows] == found
 

@@ -139,8 +139,9 @@ def test_a_step_is_that_of_a_plain_loop_and_a_resumed_engine_the_same(kind, save
 
 @pytest.mark.ranks
 @pytest.mark.parametrize("name", ["zero2_fp32", "zero3_fp32"])
-def test_two_ranks_train_as_one_and_tied_or_frozen_weights_stay_so(name, tmp_path):
-    words = ("--model.transformers", "roformer", "--layer_drop.rescale", "false")
+@pytest.mark.parametrize("kind", ["roberta", "roformer"])
+def test_two_ranks_train_as_one_and_tied_or_frozen_weights_stay_so(kind, name, tmp_path):
+    words = ("--model.transformers", kind, "--layer_drop.rescale", "false")
     plain = case.reference(case.case_settings(*words))
     found = run_case(2, tmp_path, [name], *words)[name]
     assert found["losses"] == pytest.approx(plain.losses, rel=2e-6)  # sums in another order

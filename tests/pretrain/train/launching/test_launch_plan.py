@@ -117,7 +117,8 @@ def test_runs_for_which_there_is_no_room_are_refused(stubs, monkeypatch, gpus, o
         (["--gpus", "0"], "0: not a whole number of at least 1"),
         (["--gpus", "3"], "--gpus 3: there are 2 NVIDIA GPUs here"),
         (["--hostfile", "absent"], "--hostfile absent: there is no such file"),
-        (["--hostfile", "hosts"], "--hostfile hosts: 'one slots=0' names no machine, or one again"),
+        (["--hostfile", "hosts"], "--hostfile hosts: 'one lots=2' names no machine, or one again"),
+        (["--hostfile", "zero"], "--hostfile zero: 'one slots=0' names no machine, or one again"),
         (["--hostfile", "twice"], "--hostfile twice: 'one slots=2' names no machine, or one again"),
         (["--hostfile", "empty"], "--hostfile empty: '' names no machine"),
         (["--hostfile", "small", "--gpus", "5"], "--gpus 5: --hostfile small has a machine with"),
@@ -125,7 +126,8 @@ def test_runs_for_which_there_is_no_room_are_refused(stubs, monkeypatch, gpus, o
 )
 def test_a_wrong_number_or_file_is_one_line(stubs, words, options, parts):
     stubs.gpus(2)
-    (stubs.folder / "hosts").write_text("one slots=0\n")
+    (stubs.folder / "hosts").write_text("one lots=2\n")
+    (stubs.folder / "zero").write_text("one slots=0\n")
     (stubs.folder / "twice").write_text("one slots=2\ntwo slots=2\none slots=2\n")
     (stubs.folder / "empty").write_text("# none\n")
     (stubs.folder / "small").write_text("one slots=8\ntwo slots=4\n")

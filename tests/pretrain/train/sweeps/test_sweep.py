@@ -94,7 +94,7 @@ def test_a_dry_run_needs_no_text_and_checks_every_arm(here, tmp_path, monkeypatc
 
 
 def test_a_run_that_diverges_is_a_result_and_not_trained_again(here, run, monkeypatch, capsys):
-    """The others go on; an arm whose best seeds alone have a loss is left out, as a note says."""
+    """The others go on; an arm that lost a seed at once is left out, and a note says so."""
     monkeypatch.setenv("STUB_DIVERGES", "* train *bert_r-seed1*")
     words = ("bert_a", "bert_r", "--name", "x", "--seeds", "2", "--steps", "7")
     run(*words)
