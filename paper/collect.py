@@ -105,7 +105,7 @@ def _their_run(file: Path, scores: Mapping[str, float]) -> StudyRun:
     """Return a run of transformers' Trainer, which counts no FLOPs."""
     result = json.loads(file.read_text(encoding="utf-8"))
     return StudyRun(
-        "transformers",
+        result["theirs"],
         result["seed"],
         file.parent.parent.name == TRIALS,
         {name: result[name] for name in (PEAK, "precision", "threads")},

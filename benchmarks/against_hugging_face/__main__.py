@@ -3,14 +3,14 @@
     python benchmarks/against_hugging_face tupe_r --minutes 30 --seeds 1 2 3 --to FOLDER \
         --data.shards data/NAME --model.num_layers 4 --model.width 256
 
-Theirs is what transformers' example `run_mlm` does: BertForMaskedLM, Trainer, AdamW with a linear
-schedule, masks by DataCollatorForLanguageModeling; BERT's shape is that of the recipe, without
-dropout, in the precision in which it is faster here. On a CPU freed memory is kept as ours keeps
-it, which makes theirs faster. Ours is `tupelo train RECIPE`. Both read the rows of the same shards
-with the same tokenizer, in batches of the same size, take the best of the same peak learning rates
-(trials of `--trial-share` of the time, on a seed of their own), and are annealed to the end of the
-minutes. Their held-out loss is taken on our held-out rows and masks. Seconds are those of training
-steps, without evaluation.
+Theirs is what transformers' example `run_mlm` does: Trainer, AdamW with a linear schedule, masks by
+DataCollatorForLanguageModeling. Its model, BERT or another type (`--theirs`), has the shape of the
+recipe, no dropout, and the precision in which it is faster here. On a CPU freed memory is kept as
+ours keeps it, which makes theirs faster. Ours is `tupelo train RECIPE`. Both read the rows of the
+same shards with the same tokenizer, in batches of the same size, take the best of the same peak
+learning rates (trials of `--trial-share` of the time, on a seed of their own), and are annealed to
+the end of the minutes. Their held-out loss is taken on our held-out rows and masks. Seconds are
+those of training steps, without evaluation.
 
 A run that has ended is not repeated: the same command continues, with more seeds too, and another
 one is refused. `against.json` in the folder of each run has its curve; the models
@@ -39,6 +39,8 @@ from data_prep.files.program import run_program
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.run_files import EvaluationLine, read_checked_lines
+from pretrain.config.settings import ModelSettings
+from pretrain.config.settings.transformers_config import FIELDS, FREE
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.distributed.freed_memory import keep_freed_memory
 from pretrain.reports.compare.runs import place_of_loss
@@ -54,6 +56,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("recipe")
+    options.add_argument("--theirs", default="bert", help="a type of transformers: roformer, ...")
     options.add_argument("--minutes", type=float, default=30)
     options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     options.add_argument("--rates", type=float, nargs="+", default=RATES, help="peaks to try")
@@ -90,9 +93,12 @@ class Comparison:
 
     def __init__(self, arguments: argparse.Namespace, words: Sequence[str]) -> None:
         self._arguments = arguments
-        self._settings = load_settings(arguments.recipe, words)
-        self._shards = open_data(self._settings)
-        self._words = [*words, "--data.shards", str(shards_folder(self._settings))]
+        settings = load_settings(arguments.recipe, words)
+        shape = settings.model.model_dump(include=set(FIELDS)) | dict.fromkeys(FREE, 0.0)
+        model = ModelSettings(transformers=arguments.theirs, **shape)
+        self._theirs = settings.model_copy(update={"model": model})
+        self._shards = open_data(settings)
+        self._words = [*words, "--data.shards", str(shards_folder(settings))]
 
     def train(self, side: str) -> dict[int, Curve]:
         """Return the curves of a side by seed, at the best of the rates that its trials tried."""
@@ -115,7 +121,7 @@ class Comparison:
         file = self._arguments.to / PRECISION
         if not file.is_file():
             file.parent.mkdir(parents=True, exist_ok=True)
-            dtype = fastest_precision(self._settings, self._shards, self._arguments.to)
+            dtype = fastest_precision(self._theirs, self._shards, self._arguments.to)
             file.write_text(str(dtype).removeprefix("torch."))
         found: torch.dtype = getattr(torch, file.read_text())
         return found
@@ -125,6 +131,7 @@ class Comparison:
         asked = {
             "recipe": self._arguments.recipe,
             "words": self._words,
+            "theirs": self._arguments.theirs,
             "learning_rate.peak": rate,
             "minutes": minutes,
         }
@@ -134,7 +141,7 @@ class Comparison:
                 words = [*self._words, "--seed", str(seed)]
                 curve = our_run(self._arguments.recipe, words, rate, minutes, folder)
             else:
-                seeded = self._settings.model_copy(update={"seed": seed})
+                seeded = self._theirs.model_copy(update={"seed": seed})
                 dtype = self._their_precision()
                 started["precision"] = str(dtype).removeprefix("torch.")
                 curve = their_run(seeded, self._shards, rate, minutes, folder, dtype)

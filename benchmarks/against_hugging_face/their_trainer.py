@@ -1,7 +1,7 @@
-"""BERT by transformers' own Trainer, on the rows of shards: the other side of a comparison.
+"""A model of transformers by its own Trainer on the rows of shards: one side of a comparison.
 
-It is what transformers' example `run_mlm` does: BertForMaskedLM, Trainer, AdamW with a linear
-schedule, masks by DataCollatorForLanguageModeling.
+It is what transformers' example `run_mlm` does: Trainer, AdamW with a linear schedule, masks by
+DataCollatorForLanguageModeling.
 """
 
 import time
@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import (
-    BertConfig,
-    BertForMaskedLM,
     DataCollatorForLanguageModeling,
     PreTrainedTokenizerFast,
     Trainer,
@@ -26,6 +24,8 @@ from data_prep.shards.format import ShardSet
 from pretrain.config.ds_config import compute_type, read_ds_config
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import HeldOutBatches, Place
+from pretrain.model.execution_plan import ExecutionPlan
+from pretrain.model.transformers_encoder import build_whole
 
 SPEED_STEPS, SPEED_WARM_UP = 24, 8
 EVALUATIONS = 20
@@ -57,7 +57,7 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
         self.curve.append((state.global_step, self._seconds, loss))
         print(f"step {state.global_step:,}, {self._seconds:.0f} s: held-out loss {loss:.4f}")
 
-    def loss_of(self, model: BertForMaskedLM) -> float:
+    def loss_of(self, model: Any) -> float:
         """Return the mean cross-entropy of the held-out predictions in nats."""
         total, count = 0.0, 0
         model.eval()
@@ -85,7 +85,7 @@ def their_run(
     folder: Path,
     dtype: torch.dtype,
 ) -> Curve:
-    """Train BertForMaskedLM by transformers' Trainer; the model stays in `folder`.
+    """Train a model of transformers by its Trainer; the model stays in `folder`.
 
     Their schedule spans a number of steps: as many as fit into the time at the speed that a few
     steps have just before.
@@ -118,8 +118,9 @@ def their_trainer(
         unk_token="[UNK]",
     )
     optimizer, split = settings.optimizer, shards.split("train")
+    torch.manual_seed(settings.seed)
     return Trainer(
-        model=new_bert(settings),
+        model=build_whole(settings.model, ExecutionPlan("own")),
         args=TrainingArguments(
             output_dir=str(folder / "trainer"),
             per_device_train_batch_size=settings.batch.global_sequences,
@@ -147,25 +148,6 @@ def their_trainer(
         ),
         processing_class=tokenizer,
         callbacks=[*callbacks],
-    )
-
-
-def new_bert(settings: RunSettings) -> BertForMaskedLM:
-    """Return a BERT of transformers of the shape of the settings, without dropout."""
-    model = settings.model
-    torch.manual_seed(settings.seed)
-    return BertForMaskedLM(
-        BertConfig(
-            vocab_size=model.vocabulary_size,
-            hidden_size=model.width,
-            num_hidden_layers=model.num_layers,
-            num_attention_heads=model.num_heads,
-            intermediate_size=model.feedforward_width,
-            max_position_embeddings=model.max_sequence_length,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            attn_implementation="sdpa",
-        )
     )
 
 

@@ -1,4 +1,5 @@
 """Pre-training against transformers: the shared held-out loss, and the whole in small."""
+# ruff: noqa: F811
 
 import json
 import runpy
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, RoFormerForMaskedLM
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
@@ -30,7 +31,7 @@ def benchmark(monkeypatch):
     return their_trainer
 
 
-def test_their_loss_is_taken_on_our_held_out_rows_and_masks(benchmark, shards):  # noqa: F811
+def test_their_loss_is_taken_on_our_held_out_rows_and_masks(benchmark, shards):
     settings = load_settings("tiny_cpu", ["--data.shards", str(shards), "--evaluation.rows", "50"])
     torch.manual_seed(0)
     model = BertForMaskedLM(
@@ -63,12 +64,7 @@ def program(benchmark):
     return runpy.run_path(str(ROOT / "benchmarks/against_hugging_face/__main__.py"))
 
 
-def test_results_of_another_command_are_refused(
-    program,
-    monkeypatch,
-    tmp_path,
-    shards,  # noqa: F811
-):
+def test_results_of_another_command_are_refused(program, monkeypatch, tmp_path, shards):
     trained = []
 
     def our_run(recipe, words, rate, minutes, folder):
@@ -78,10 +74,10 @@ def test_results_of_another_command_are_refused(
 
     monkeypatch.setitem(program["main"].__globals__, "our_run", our_run)
 
-    def train(*words, recipe="tiny_cpu", minutes=1.0):
+    def train(*words, theirs="bert", minutes=1.0):
         arguments = SimpleNamespace(
-            **{"recipe": recipe, "minutes": minutes, "seeds": [1], "rates": [1e-3]},
-            **{"trial_share": 0.5, "to": tmp_path},
+            **{"recipe": "tiny_cpu", "minutes": minutes, "seeds": [1], "rates": [1e-3]},
+            **{"trial_share": 0.5, "to": tmp_path, "theirs": theirs},
         )
         words = ("--data.shards", str(shards), *words)
         return program["Comparison"](arguments, words).train("ours")
@@ -90,8 +86,9 @@ def test_results_of_another_command_are_refused(
     assert trained == ["ours-0.001", "ours-seed1"]
     with pytest.raises(ConfigError, match="is of another command; choose another folder with --to"):
         train(minutes=2.0)
-    with pytest.raises(ConfigError, match="is of another command"):
-        train("--model.norm", "post")
+    for other in (lambda: train("--model.norm", "post"), lambda: train(theirs="roformer")):
+        with pytest.raises(ConfigError, match="is of another command"):
+            other()
 
 
 def test_a_loss_that_ours_never_reaches_is_no_ratio_of_0(program, capsys):
@@ -107,14 +104,17 @@ def test_a_loss_that_ours_never_reaches_is_no_ratio_of_0(program, capsys):
     assert median(reached, reached, missed, missed) == median(missed, missed) == "median: never"
 
 
-def test_their_runs_are_in_the_precision_that_was_measured(benchmark, monkeypatch, shards):  # noqa: F811
+def test_their_type_and_precision_are_those_given(benchmark, monkeypatch, shards):
     monkeypatch.setattr(benchmark, "TrainingArguments", lambda **given: given)
-    monkeypatch.setattr(benchmark, "Trainer", lambda **given: given["args"])
-    settings = load_settings("tiny_cpu", ["--data.shards", str(shards)])
+    monkeypatch.setattr(benchmark, "Trainer", lambda **given: (given["model"], given["args"]))
+    settings = load_settings(
+        "tiny_cpu", [f"--data.shards={shards}", "--model.transformers=roformer"]
+    )
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        given = benchmark.their_trainer(
+        model, given = benchmark.their_trainer(
             settings, open_data(settings), Path("x"), dtype, 1e-3, 10, []
         )
+        assert type(model) is RoFormerForMaskedLM
         assert given["bf16"] is (dtype is torch.bfloat16)
         assert given["fp16"] is (dtype is torch.float16)
 
@@ -132,20 +132,14 @@ def test_what_would_compare_unequal_batches_or_fail_late_is_refused(program, mon
 
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="the extra benchmarks")
 @pytest.mark.slow("trains six tiny models")
-def test_both_sides_are_trained_at_the_best_of_their_rates(
-    program,
-    monkeypatch,
-    tmp_path,
-    capsys,
-    shards,  # noqa: F811
-):
+def test_both_sides_train_at_their_best_rates(program, monkeypatch, tmp_path, capsys, shards):
     def forked(command, check):
         assert run_module(command[2], command[3:])[0] == 0
 
     by_forks = SimpleNamespace(run=forked)
     monkeypatch.setitem(program["our_run"].__globals__, "subprocess", by_forks)
     words = ["tiny_cpu", "--minutes", "0.02", "--seeds", "1", "--rates", *RATES]
-    words += ["--to", str(tmp_path / "both"), "--data.shards", str(shards)]
+    words += [f"--to={tmp_path / 'both'}", f"--data.shards={shards}", "--theirs=modernbert"]
     monkeypatch.setattr(sys, "argv", ["against_hugging_face", *words])
     program["main"]()
     output = capsys.readouterr().out
@@ -156,10 +150,12 @@ def test_both_sides_are_trained_at_the_best_of_their_rates(
     best = min((ends[f"theirs-{rate}"], rate) for rate in RATES)[1]
     reported = result_of(tmp_path / "both" / "theirs-seed1" / "against.json")
     assert reported["learning_rate.peak"] == float(best) and reported["seed"] == 1
-    assert {"precision", "threads"} <= set(reported)  # which paper/build.py reads too
+    assert {"precision", "theirs", "threads"} <= set(reported)  # which paper/build.py reads too
     steps, seconds, _ = zip(*reported["curve"], strict=True)
     assert list(steps) == sorted(set(steps)) and list(seconds) == sorted(seconds)
     assert (tmp_path / "both" / "theirs-seed1" / "model.safetensors").is_file()
+    shape = result_of(tmp_path / "both" / "theirs-seed1" / "config.json")
+    assert (shape["model_type"], shape["num_hidden_layers"]) == ("modernbert", 2)
     assert result_of(tmp_path / "both" / "ours-seed1" / "against.json")["curve"]
 
 

@@ -148,14 +148,15 @@ def test_a_record_has_the_losses_and_the_scores_of_its_runs(sweep, monkeypatch, 
     (sweep / "pairs.csv").write_text(printed)
     (sweep / "runs" / "begun-seed0").mkdir()
     (sweep / "runs" / "begun-seed0" / "run.json").write_text("{}")
-    theirs = {"learning_rate.peak": 1e-3, "precision": "float32", "threads": 1, "seed": 0}
+    theirs = {"learning_rate.peak": 1e-3, "precision": "float32", "threads": 1}
+    theirs |= {"seed": 0, "theirs": "bert"}
     (sweep / "runs" / "theirs-seed0").mkdir()  # of benchmarks/against_hugging_face
     against = sweep / "runs" / "theirs-seed0" / "against.json"
     against.write_text(json.dumps({**theirs, "curve": [[4, 1.5, 6.5], [8, 3.0, 6.25]]}))
     words = ["--to", sweep / "record.json", "--scores", f"first={sweep / 'pairs.csv'}"]
     assert "left out" in printed_by(build, "collect", sweep / "runs", *words)
     their_run, run = json.loads((sweep / "record.json").read_text())["runs"]
-    assert (their_run["arm"], their_run["seconds"]) == ("transformers", [1.5, 3.0])
+    assert (their_run["arm"], their_run["seconds"]) == ("bert", [1.5, 3.0])
     assert their_run["curve"] == [[4, 6.5], [8, 6.25]]
     evaluations = (sweep / "runs" / "tiny-seed0" / "evals.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in evaluations]
