@@ -53,7 +53,7 @@ class LoadedEncoder:
     """A pre-trained encoder on a device, with its tokenizer.
 
     Texts are given as a list; a pair of texts is a tuple in it; a text alone is a list of one.
-    `[MASK]` in a text is the mask token; other special tokens are read as text, as in training.
+    `[MASK]` and other names of special tokens in a text are these tokens, as in transformers.
     A row of more than `max_length` tokens is cut at the end of its longer text, and a warning says
     so. Nothing is drawn and no gradient is kept: for fine-tuning use `model`.
 

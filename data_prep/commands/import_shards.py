@@ -110,12 +110,11 @@ def import_shards(places: list[Path], to: Path, settings: BuildSettings) -> Mani
         writers = {name: TokenWriter(scratch / name, record) for name in get_args(SplitName)}
         for name, text in reader.assigned(texts):
             writers[name].append(text)
-        unknown = {"words": None, "sentences": None}
         splits = {
             name: write_split(
                 *(partial, name, writer.close(), form),
                 longest=settings.rows_per_shard,
-                counts={"documents": writer.documents, "tokens": writer.tokens, **unknown},
+                counts={"documents": writer.documents, "tokens": writer.tokens, "words": None},
             )
             for name, writer in writers.items()
         }

@@ -4,6 +4,7 @@ Imports the standard library only, so that a start without the installed package
 """
 
 import os
+import resource
 import shlex
 import shutil
 import sys
@@ -39,6 +40,8 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
     Raises:
         SystemExit: always.
     """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each file of shards stays open
     if WAIT_POLICY not in os.environ:
         os.environ.setdefault(LOOKS_BEFORE_SLEEP, "0" if _is_beside_others() else "10000")
     if isinstance(sys.stdout, TextIOWrapper):

@@ -54,11 +54,10 @@ class StageResult(BaseModel):
 class TextCounts(BaseModel):
     """Counts of some documents."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True)
 
     documents: int = 0
     words: int = 0
-    sentences: int = 0
     tokens: int = 0  # without separators
 
 
@@ -217,7 +216,7 @@ class SampleTask(NamedTuple):
     every: int  # one of so many training documents is taken
 
     def run(self) -> Path:
-        """Write the sentences that the tokenizer is trained on."""
+        """Write the text that the tokenizer is trained on."""
         files, settings = self.segment.files, self.settings
         file = files.path("sample")
         documents, _, held_out = files.kept_text()
@@ -225,13 +224,12 @@ class SampleTask(NamedTuple):
         sample: list[str] = []
         for number, place in enumerate(trained, start=self.segment.first_trained):
             if number % self.every == 0:
-                pieces, _ = text_pieces(
+                sample += text_pieces(
                     documents[place],
                     splitter=settings.sentences,
                     language=settings.rules_language,
                     moses=settings.rules_language if settings.moses else None,
                 )
-                sample += pieces
         text = "".join(f"{piece}\n" for piece in sample)
         file.write_text(text, encoding="utf-8", newline="\n")
         return file
@@ -262,19 +260,18 @@ class EncodeTask(NamedTuple):
             places = np.flatnonzero(mask).tolist()
             writer = TokenWriter(files.path(f"{name}.ids"), self.tokenizer)
             for place in places:
-                writer.append(encoded[place].ids)
+                writer.append(encoded[place])
             writer.close()
             counts[name] = TextCounts(
                 documents=writer.documents,
                 words=sum(words[place] for place in places),
-                sentences=sum(encoded[place].num_sentences for place in places),
                 tokens=writer.tokens,
             )
         # A byte-level tokenizer may have no [UNK]: it encodes every text.
         unknown = self.tokenizer.special_tokens.get("unk", -1)
         trained = np.flatnonzero(~held_out).tolist()
         record = EncodedSegment(
-            **counts, unknown=sum(int((encoded[place].ids == unknown).sum()) for place in trained)
+            **counts, unknown=sum(int((encoded[place] == unknown).sum()) for place in trained)
         ).save(files.path("encoded.json"), *(files.path(f"{name}.ids") for name in parts))
         files.path("text").unlink()  # it takes twice the disk space of the ids
         return record

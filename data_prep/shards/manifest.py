@@ -59,12 +59,12 @@ class ShardRecord(_Record):
 class SplitRecord(_Record):
     """One split; documents to tokens count the text before it was cut into sequences.
 
-    Words and sentences are None where the folder was made from tokens alone.
+    Words are None where the folder was made from tokens alone.
     """
 
     documents: int = Field(ge=0)
     words: int | None = Field(ge=0)
-    sentences: int | None = Field(ge=0)
+    sentences: int | None = Field(None, exclude=True)  # of earlier versions
     tokens: int = Field(ge=0)
     rows: int = Field(ge=1)
     rows_per_shard: int = Field(ge=1)
@@ -147,8 +147,7 @@ def summary(manifest: Manifest) -> str:
     lines = []
     total = sum(split.tokens for split in manifest.splits.values())
     for name, split in manifest.splits.items():
-        counted = {"words": split.words, "sentences": split.sentences}
-        known = "".join(f"{number:,} {unit}, " for unit, number in counted.items() if number)
+        known = f"{split.words:,} words, " if split.words else ""
         each = f" ({split.tokens / split.words:.2f} a word)" if split.words else ""
         files = f"{len(split.shards)} file{'s' if len(split.shards) > 1 else ''}"
         lines.append(

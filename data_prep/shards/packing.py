@@ -124,7 +124,7 @@ def write_split(
         stream: Its tokens.
         form: Of the sequences.
         longest: Most sequences in one file.
-        counts: `documents`, `words`, `sentences` and `tokens` of its text.
+        counts: `documents`, `words` and `tokens` of its text.
         run: Applies a function to each task, in order; `map`, or that of a pool of workers.
 
     Raises:

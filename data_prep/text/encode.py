@@ -4,7 +4,6 @@ import functools
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +20,6 @@ from data_prep.tokenizer.describe import read_tokenizer
 PIECES_PER_BATCH = 1024
 
 
-class EncodedDocument(NamedTuple):
-    """The token ids of a document, without special tokens."""
-
-    ids: NDArray[np.uint32]
-    num_sentences: int
-
-
 @dataclass(frozen=True)
 class DocumentEncoder:
     """Turns documents into token ids. Can be pickled; each process reads the tokenizer once."""
@@ -37,20 +29,19 @@ class DocumentEncoder:
     splitter: SentenceSplitter
     language: str
 
-    def encode(self, documents: list[list[str]]) -> list[EncodedDocument]:
-        """Return the ids of each document, a list of paragraphs.
+    def encode(self, documents: list[list[str]]) -> list[NDArray[np.uint32]]:
+        """Return the ids of each document, a list of paragraphs, without special tokens.
 
         They equal those of the paragraphs joined by spaces, whatever the sentence boundaries.
         """
         texts: list[str] = []
-        num_texts, num_sentences = [], []
+        num_texts = []
         for document in documents:
-            pieces, count = text_pieces(
+            pieces = text_pieces(
                 document, splitter=self.splitter, language=self.language, moses=self.record.moses
             )
             texts += pieces[:1] + [self.record.joint + piece for piece in pieces[1:]]
             num_texts.append(len(pieces))
-            num_sentences.append(count)
         tokenizer = _tokenizer(self.tokenizer_file, self.record.sha256)
         ids = (
             np.array(encoding.ids, np.uint32)
@@ -60,25 +51,22 @@ class DocumentEncoder:
             )
         )
         return [
-            EncodedDocument(
-                np.concatenate([np.empty(0, np.uint32), *itertools.islice(ids, number)]), count
-            )
-            for number, count in zip(num_texts, num_sentences, strict=True)
+            np.concatenate([np.empty(0, np.uint32), *itertools.islice(ids, number)])
+            for number in num_texts
         ]
 
 
 def text_pieces(
     paragraphs: list[str], *, splitter: SentenceSplitter, language: str, moses: str | None
-) -> tuple[list[str], int]:
-    """Return the pieces that the tokenizer encodes, and the number of their sentences.
+) -> list[str]:
+    """Return the pieces that the tokenizer encodes: paragraphs, or sentences after Moses.
 
-    They are sentences, after Moses if it is named. Sentences without a space between them, as in
-    Chinese, form one piece.
+    Sentences without a space between them, as in Chinese, form one piece.
     """
+    if moses is None:
+        return paragraphs
     pieces: list[str] = []
-    num_sentences = 0
     for sentences in split_sentences(paragraphs, splitter=splitter, language=language):
-        num_sentences += sum(not sentence.isspace() for sentence in sentences)
         piece = ""
         for sentence in sentences:
             piece += sentence
@@ -86,10 +74,7 @@ def text_pieces(
                 pieces.append(piece.strip())
                 piece = ""
         pieces.append(piece.strip())
-    pieces = list(filter(None, pieces))
-    if moses is not None:
-        pieces = [moses_words(piece, moses) for piece in pieces]
-    return pieces, num_sentences
+    return [moses_words(piece, moses) for piece in pieces if piece]
 
 
 @functools.lru_cache(maxsize=1)

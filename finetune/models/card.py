@@ -38,7 +38,8 @@ def write_card(
     counts = Counter(n for each in known for n in (each if isinstance(each, tuple) else [each]))
     labels = [f"{label} {counts[index]:,}" for index, label in enumerate(task.labels)]
     examples = {"train": len(known)} | {n: len(s.examples) for n, s in data.development.items()}
-    pair = '{"text": "The first text.", "text_pair": "The second text."}'
+    example = '{"text": "The first text.", "text_pair": "The second text."}'
+    example = example if len(task.texts) == 2 else '"A text."'
     uses = {"tags": "token-classification", "answers": "question-answering"}
     use = uses.get(task.kind, "text-classification")
     save_card(
@@ -78,7 +79,7 @@ def write_card(
             ],
         },
         has_own_code=architecture is None,
-        example=pair if len(task.texts) == 2 else '"A text."',
+        example=example + ", top_k=None" * (task.kind == "multi-label"),
         sequence_length=record.sequence_length,
         moses=record.tokenizer.moses,
     )

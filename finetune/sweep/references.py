@@ -102,6 +102,8 @@ def read_model_refs(
             name = Path(place).resolve().name if is_repeated else ref.model
             known = names_of.get((ref.digest, ref.step, ref.pretrained), [name])
             model = ref.model_copy(update={"model": name if name in known else known[0]})
+            if not ref.pretrained:  # other seeds of pre-training are the same model then
+                names_of.setdefault((ref.digest, ref.step, False), [model.model])
             other = models.setdefault(model.folder_name, model)
             if other.digest != model.digest:
                 raise ConfigError(

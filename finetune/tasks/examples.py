@@ -1,7 +1,5 @@
 """Turn rows of a file into examples: texts unchanged, labels into indices or numbers."""
 
-import ast
-import contextlib
 import json
 import math
 import re
@@ -15,6 +13,8 @@ from pretrain.config.errors import nearest
 
 MAX_NAMED_LABELS = 20  # in a message
 SEPARATORS = re.compile("[,;|]")  # of several labels in one text
+# As pandas writes lists of Python, and arrays of numpy: without commas.
+LIST, ENTRY = re.compile(r"\[([^][]*)\]"), re.compile(r"""'[^']*'|"[^"]*"|[^\s,'"]+""")
 # More different labels than a scale of grades has are classes only if they recur.
 MAX_RARE_LABELS = 10
 
@@ -89,14 +89,14 @@ def label_words(row: FileRow, task: Task, file: Path) -> list[str]:
         TaskError: the row has none where it must have one.
     """
     value = row.values[task.label]
-    if task.kind == "multi-label" and isinstance(value, str) and value.startswith("["):
-        with contextlib.suppress(ValueError, SyntaxError):  # as pandas writes lists
-            value = ast.literal_eval(value)
+    several = task.kind == "multi-label"
+    if several and isinstance(value, str) and (of_list := LIST.fullmatch(value)):
+        value = [one.strip("'\"") for one in ENTRY.findall(of_list[1])]
     values: list[object] = [value]
-    if task.kind == "multi-label" and isinstance(value, list | str):
+    if several and isinstance(value, list | str):
         values = SEPARATORS.split(value) if isinstance(value, str) else value
     values = [each.strip() if isinstance(each, str) else each for each in values]
-    if task.kind == "multi-label":
+    if several:
         values = [each for each in values if each != ""]
     words = []
     for one in values:

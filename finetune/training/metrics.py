@@ -30,7 +30,7 @@ def _of_classes(function: Callable[..., float], **options: Any) -> Metric:
         with warnings.catch_warnings():
             # "A single label was found": Matthews' coefficient is 0 then.
             warnings.simplefilter("ignore", UserWarning)
-            return float(function(labels, predictions, **options))
+            return float(numpy.nan_to_num(function(labels, predictions, **options)))
 
     return metric
 
@@ -48,7 +48,7 @@ def _correlation(coefficient: Callable[..., tuple[float, float]]) -> Metric:
 
 
 def _entity_f1(predictions: Any, labels: Any) -> float:
-    """Return the F1 of whole entities as conlleval computes it, of BIO, BIOES or BILOU tags.
+    """Return the F1 of whole entities as conlleval does, of BIO, BIOES, BMES or BILOU tags.
 
     A tag without such a mark, as a part of speech, is an entity of one word.
     """
@@ -64,9 +64,10 @@ def _entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     found: list[tuple[str, int, int]] = []
     for place, tag in enumerate(tags):
         mark, dash, kind = tag.partition("-")
-        if tag not in ("B", "I", "O") and not (dash and mark in "BIELSU"):
+        if tag not in ("B", "I", "O") and not (dash and mark in {*"BIELMSU"}):
             mark, kind = "B", tag  # a part of speech
-        if mark in ("I", "E", "L") and found and found[-1][::2] == (kind, place):
+        goes_on = mark in {*"IELM"} and tags[place - 1][:2] not in ("E-", "L-", "S-", "U-")
+        if goes_on and found and found[-1][::2] == (kind, place):
             found[-1] = (kind, found[-1][1], place + 1)
         elif mark != "O":
             found.append((kind, place, place + 1))
@@ -100,7 +101,7 @@ METRICS: dict[str, Metric] = {
     "accuracy": _of_classes(accuracy_score),
     "f1": _of_classes(f1_score, zero_division=0),  # of class 1
     # Over the classes that are predicted or labelled.
-    "macro_f1": _of_classes(f1_score, average="macro", zero_division=0),
+    "macro_f1": _of_classes(f1_score, average="macro", zero_division=numpy.nan),
     "micro_f1": _of_classes(f1_score, average="micro", zero_division=0),
     "matthews": _of_classes(matthews_corrcoef),
     "pearson": _correlation(pearsonr),

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 from pydantic_core import to_json
 
 from data_prep.files.program import shell_command
@@ -171,7 +172,7 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
     """Return what is hidden in the sequences of these shards.
 
     Raises:
-        ConfigError: their tokens do not show where a word starts.
+        ConfigError: their tokens do not show where a word starts, or hardly any does.
     """
     data, starts = settings.data, None
     tokenizer = read_tokenizer(shards.tokenizer_path)
@@ -180,6 +181,13 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
             starts = word_starts(tokenizer)
         except TokenizerError as error:
             raise ConfigError(f"data.masking={data.masking!r}: {error}") from None
+        split = shards.split("valid")
+        share = starts[split.read(np.arange(min(64, split.num_sequences)))].mean()
+        if share < 0.1:
+            raise ConfigError(
+                f"data.masking={data.masking!r}: a word of this text has {1 / share:.0f} tokens on "
+                "average, as in writing without spaces; give --data.masking tokens"
+            )
     return Masking(
         data.masking,
         data.masked_probability,

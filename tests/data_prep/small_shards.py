@@ -65,8 +65,7 @@ def _write_split(folder, name, documents, form, longest, counted):
     writer = TokenWriter(folder / "ids", form.tokenizer)
     for document in documents:
         writer.append(np.array(document))
-    counts = {"documents": writer.documents, "tokens": writer.tokens}
-    counts |= {"words": counted, "sentences": counted}
+    counts = {"documents": writer.documents, "tokens": writer.tokens, "words": counted}
     split = write_split(folder, name, writer.close(), form, longest=longest, counts=counts)
     (folder / "ids").unlink()
     return split

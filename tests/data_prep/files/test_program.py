@@ -1,4 +1,5 @@
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,14 @@ program.run_program(main)
         check=True,
     )
     assert f"GOMP_SPINCOUNT = '{looks}'" in run.stderr
+
+
+def test_as_many_files_may_be_open_as_the_system_permits():
+    found, hard = [], resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (900, hard))
+    with pytest.raises(SystemExit):
+        run_program(lambda _: found.append(resource.getrlimit(resource.RLIMIT_NOFILE)))
+    assert found == [(hard, hard)]
 
 
 def test_a_reader_that_goes_away_is_no_error(monkeypatch):

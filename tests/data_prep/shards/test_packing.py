@@ -16,7 +16,7 @@ TOKENIZER = TokenizerRecord(
     special_tokens={"pad": 0, "unk": 1, "cls": CLS, "sep": SEP, "mask": 4},
 )
 FORMAT = SequenceFormat(16, TOKENIZER)
-COUNTS = {"documents": 50, "words": 1, "sentences": 1, "tokens": 1}
+COUNTS = {"documents": 50, "words": 1, "tokens": 1}
 
 
 @pytest.fixture

@@ -152,6 +152,7 @@ def test_several_labels_are_learned_and_predicted_here_and_by_transformers(
     assert [(row["id"], row["label"]) for row in found] == [
         (str(n), label) for n, label in enumerate(labels)
     ]
+    assert '("A text.", top_k=None, truncation' in (kept_folder(to) / "README.md").read_text()
     with quiet():
         classify = pipeline("text-classification", str(kept_folder(to)), trust_remote_code=True)
     for row, scores in zip(found, classify(texts, top_k=None), strict=True):
@@ -270,6 +271,9 @@ def test_a_model_keeps_the_name_that_it_has_in_its_sweep(tmp_path, monkeypatch):
     recorded, found = names([first, twin], recorded)
     assert found == ["small", "twin"]
     assert names([twin], recorded)[1] == ["twin"]
+    monkeypatch.setattr(references, "_digest", lambda *_, **of_shape: "equal")
+    refs = read_model_refs([first, twin], ["newest"], from_scratch=True)
+    assert [ref.model for ref in refs if not ref.pretrained] == ["first"]
 
 
 @pytest.mark.parametrize("checkpoints", [["newest"], ["all"]])

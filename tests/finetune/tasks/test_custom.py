@@ -51,12 +51,12 @@ def refused(task):
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_any_number_of_labels_is_a_list_or_a_text_with_separators(tmp_path, suffix):
-    lists = [["b", "a"], [], ["c"], ["a"]]
-    cells = ["b; a", "", "['c']", "a|"] if suffix == ".csv" else lists
+    lists = [["b", "a"], [], ["c"], ["a"], ["c", "b"]]  # the last as numpy writes it
+    cells = ["b; a", "", "['c']", "a|", "['c' 'b']"] if suffix == ".csv" else lists
     rows = [{"text": f"text {n}", "label": cell} for n, cell in enumerate(cells)]
     data = read_own(own(tmp_path, rows, suffix=suffix, multi_label=True))
     assert data.task.labels == ("a", "b", "c") and data.task.metrics[0] == "micro_f1"
-    assert [example.label for example in data.train] == [(0, 1), (), (2,), (0,)]
+    assert [example.label for example in data.train] == [(0, 1), (), (2,), (0,), (1, 2)]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])

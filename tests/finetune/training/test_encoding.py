@@ -107,6 +107,9 @@ def test_whole_entities_and_the_best_answer_count():
     assert METRICS["entity_f1"](found, true) == 2 * 3 / (4 + 4)
     assert METRICS["entity_f1"]([["B-X", "I-X", "O"]], [["B-X", "I-X", "E-X"]]) == 0
     assert METRICS["entity_f1"]([["NOUN", "DET"]], [["NOUN", "VERB"]]) == 0.5
+    of_three = ["B-X", "M-X", "E-X"]
+    assert METRICS["entity_f1"]([[*of_three, "O"]], [[*of_three, "S-X"]]) == 2 / 3
+    assert METRICS["entity_f1"]([["S-X", "E-X"]], [["S-X", "S-X"]]) == 1
     answers = [[Answer(0, "The Nile!"), Answer(0, "river Nile")], [], [Answer(0, "one")]]
     guesses = ["a nile river", "", "two"]
     assert METRICS["exact_match"](guesses, answers) == pytest.approx(1 / 3)

@@ -36,6 +36,12 @@ def test_metrics_of_classes_are_their_formulas():
         assert METRICS[name](PREDICTIONS, LABELS) == pytest.approx(value, abs=1e-12), name
 
 
+def test_a_label_that_is_neither_there_nor_predicted_does_not_count():
+    found, true = [[1, 0, 0], [0, 1, 0]], [[1, 0, 0], [1, 0, 0]]
+    assert METRICS["macro_f1"](found, true) == pytest.approx((2 / 3 + 0) / 2)
+    assert METRICS["macro_f1"]([[0, 0]], [[0, 0]]) == 0
+
+
 def test_correlations_are_their_formulas():
     pearson = statistics.correlation(VALUES, TRUE_VALUES)
     spearman = statistics.correlation(*map(rankdata, (VALUES, TRUE_VALUES)))

@@ -6,6 +6,7 @@ from tokenizers import Tokenizer
 from data_prep.masking import IGNORED
 from data_prep.shards.format import SplitSequences
 from data_prep.tokenizer.describe import word_starts
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import (
     HeldOutBatches,
@@ -118,6 +119,12 @@ def test_words_are_those_of_the_tokenizer_beside_the_shards(opened, shards):
     special = numpy.isin(ids, list(opened.manifest.tokenizer.special_tokens.values()))
     inside = ~starts[ids[:, 1:]] & ~special[:, :-1]  # continues the word of the column before it
     assert (hidden[:, 1:] == hidden[:, :-1])[inside].all()
+
+
+def test_words_of_writing_without_spaces_are_refused(opened, shards, monkeypatch):
+    monkeypatch.setattr("pretrain.data.shards.word_starts", lambda _: numpy.arange(1024) == 3)
+    with pytest.raises(ConfigError, match=r"'spans': a word of this text has \d+ tokens on"):
+        masking_of(opened, settings(shards, "--data.masking", "spans"))
 
 
 @pytest.mark.parametrize(("micro", "world_size"), [(4, 1), (7, 2)])
