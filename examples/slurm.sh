@@ -35,7 +35,8 @@ export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 
 train() {
   if [[ -e $folder/run.json ]]; then
-    set -- train "$folder" --resume
+    shift
+    set -- train "$folder" --resume "$@"
   else
     srun --nodes=1 --ntasks=1 tupelo prepare "$@" || return
     set -- train "$@" --run-folder "$folder"

@@ -99,7 +99,7 @@ def start_module(module, words=(), ranks=1, *, files, folder=ROOT, **variables):
         words: its command line.
         ranks: their number.
         files: of each rank, to which stdout and stderr are appended.
-        folder: the current one of each rank.
+        folder: the current one of all ranks, or a tuple of one for each.
         variables: of the environment.
     """
     context = get_context("forkserver")
@@ -108,7 +108,8 @@ def start_module(module, words=(), ranks=1, *, files, folder=ROOT, **variables):
     for rank in range(ranks):
         values = (str(rank), str(rank), str(ranks), "127.0.0.1", port)
         own = dict(zip(LAUNCHER, values, strict=True)) if ranks > 1 else {}
-        arguments = (module, list(map(str, words)), *files[rank], folder, given | own)
+        place = folder[rank] if isinstance(folder, tuple) else folder
+        arguments = (module, list(map(str, words)), *files[rank], place, given | own)
         processes.append(context.Process(target=_become_command, args=arguments))
         processes[-1].start()
     return Started(processes, [file for pair in files for file in pair])

@@ -1,8 +1,7 @@
 """Split paragraphs into sentences without losing a character.
 
-sentencex (Wikimedia's rules for 240 languages, written in Rust) splits 110 MB of English a second
-on one core, negligible beside the 3 to 4 MB/s of a tokenizer. spaCy's rule-based sentencizer, the
-choice of the TUPE paper, splits 1.5 MB/s.
+sentencex (Wikimedia's rules for 240 languages, in Rust) splits 110 MB of English a second on one
+core; spaCy's rule-based sentencizer, the choice of the TUPE paper, 1.5 MB.
 
 sentencex silently applies English rules to unknown languages, such as "DE" and "german", so the
 form of codes is checked here.

@@ -89,15 +89,13 @@ def label_words(row: FileRow, task: Task, file: Path) -> list[str]:
         TaskError: the row has none where it must have one.
     """
     value = row.values[task.label]
-    several = task.kind == "multi-label"
-    if several and isinstance(value, str) and (of_list := LIST.fullmatch(value)):
-        value = [one.strip("'\"") for one in ENTRY.findall(of_list[1])]
-    values: list[object] = [value]
-    if several and isinstance(value, list | str):
-        values = SEPARATORS.split(value) if isinstance(value, str) else value
+    if (several := task.kind == "multi-label") and isinstance(value, str):
+        entries = LIST.fullmatch(value)
+        value = ENTRY.findall(entries[1]) if entries else SEPARATORS.split(value)
+        value = [each.strip("'\"") for each in value] if entries else value
+    values = value if several and isinstance(value, list) else [value]
     values = [each.strip() if isinstance(each, str) else each for each in values]
-    if several:
-        values = [each for each in values if each != ""]
+    values = [each for each in values if each != "" or not several]
     words = []
     for one in values:
         if isinstance(one, bool | int | float) and one == one:  # NaN is what is missing

@@ -15,7 +15,7 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
     if batch.global_sequences % world_size:
         raise ConfigError(
             f"batch.global_sequences={batch.global_sequences} does not divide by {world_size} "
-            f"ranks; take {_multiple_near(batch.global_sequences, world_size)}"
+            f"ranks; start others, or take {_multiple_near(batch.global_sequences, world_size)}"
         )
     share = batch.global_sequences // world_size
     if share % draws:
@@ -31,7 +31,7 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
         raise ConfigError(
             f"batch.global_sequences={batch.global_sequences} is not a multiple of "
             f"batch.micro_sequences={batch.micro_sequences} x {world_size} ranks = {per_pass}; "
-            f"take {_multiple_near(batch.global_sequences, per_pass)}"
+            f"take batch.micro_sequences=auto"
         )
     if share // draws % batch.micro_sequences:
         raise ConfigError(

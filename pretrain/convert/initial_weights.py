@@ -3,6 +3,7 @@
 Only step 0 does: a resumed run has its checkpoint. The optimizer and the schedules start anew.
 """
 
+import itertools
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,7 +17,7 @@ from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, EncodingSettings, RunSettings
-from pretrain.config.settings.transformers_config import trusts_code
+from pretrain.config.settings.transformers_config import FIELDS, SPECIAL_IDS, trusts_code
 from pretrain.convert.external.transformers_folder import read_transformers_model
 from pretrain.convert.model import ENCODER_ALONE
 from pretrain.convert.pretrained import Pretrained, load_pretrained
@@ -35,6 +36,8 @@ FREE = {
 # Those of the positions alone, which may be new.
 OF_POSITIONS = {"positions", "max_sequence_length", *EncodingSettings.model_fields}
 POSITIONS = ".positions."  # in the name of every weight that belongs to an encoding
+# Entries of a configuration that are settings of their own, or of a tokenizer.
+ELSEWHERE = {*SPECIAL_IDS, *itertools.chain(*FIELDS.values())}
 ENTRIES_TRIED = 1000  # capitalised, in any script
 
 
@@ -82,20 +85,20 @@ def fitting_weights(settings: RunSettings, shards: ShardSet | None = None) -> Pr
         ShardError: the manifest or the tokenizer of the run that is named is damaged.
         TokenizerError: the tokenizer of an external model cannot be used.
     """
-    folder = settings.model.folder
-    if folder is not None:
-        trusts = trusts_code(settings.model.transformers)
-        pretrained = read_transformers_model(folder, as_it_is=True, trust_remote_code=trusts)
-    elif settings.initial_weights is None:
+    initial, folder = settings.initial_weights, settings.model.folder
+    if initial is not None:
+        pretrained = load_pretrained(initial)
+    elif folder is None:
         return None
     else:
-        pretrained = load_pretrained(settings.initial_weights)
+        trusts = trusts_code(settings.model.transformers)
+        pretrained = read_transformers_model(folder, as_it_is=True, trust_remote_code=trusts)
     if pretrained.objective == ENCODER_ALONE:
         raise ConfigError(
             f"{pretrained.place} has no head for masked words, which pre-training needs; fine-tune "
             "it, or give a model for masked words"
         )
-    if folder is None:
+    if initial is not None:
         _check_model(pretrained, settings)
     if shards is not None:
         tokenizer = read_tokenizer(shards.tokenizer_path)
@@ -134,7 +137,8 @@ def _check_model(pretrained: Pretrained, settings: RunSettings) -> None:
     if pretrained.model.transformers is not None and settings.model.transformers is None:
         raise ConfigError(
             f"{there} is no model of ours but one of transformers, which is trained as it is: "
-            f"--model.folder {pretrained.place}, with a recipe such as adapt"
+            f"{shell_command('export', pretrained.place, '--to', 'FOLDER')}, then --model.folder "
+            "FOLDER, with a recipe such as adapt"
         )
     unread = set(EncodingSettings.model_fields)
     if settings.model.transformers is None:
@@ -142,6 +146,9 @@ def _check_model(pretrained: Pretrained, settings: RunSettings) -> None:
         unread -= set(encoding.own_settings)
     free = FREE | (OF_POSITIONS if settings.initial_positions == "new" else unread)
     theirs, ours = pretrained.model.model_dump(), settings.model.model_dump()
+    for model in (theirs, ours):
+        config = model["transformers"] or {}
+        model["transformers"] = {name: config[name] for name in config if name not in ELSEWHERE}
     different = {
         f"model.{name}": (theirs[name], ours[name])
         for name in ours

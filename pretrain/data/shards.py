@@ -63,7 +63,7 @@ def build_settings(settings: RunSettings) -> BuildSettings:
         raise ConfigError("this recipe names no text; give yours with --corpus PATH...")
     text = data.model_dump(include=set(TextSettings.model_fields))
     with explained("these shards cannot be built: "):
-        return BuildSettings(**text, vocabulary_size=settings.model.vocabulary_size)
+        return BuildSettings(**text, vocabulary_size=max(200, settings.model.vocabulary_size))
 
 
 def shards_folder(settings: RunSettings) -> Path:

@@ -17,7 +17,7 @@ import torch
 from data_prep.files.quoting import on_one_line
 from data_prep.shards.manifest import ShardError
 from pretrain.config.errors import AnomalyError, ConfigError
-from pretrain.distributed.ranks import Ranks
+from pretrain.distributed.ranks import Ranks, start_ranks, stop_ranks
 from pretrain.distributed.signals import Interruption, silence_unread_output
 
 # Errors of gloo and NCCL when the process at the other end is gone.
@@ -26,6 +26,17 @@ LOST_RANK = re.compile(
     r"|remote process exited|ncclRemoteError|Timed out waiting \d+ms"
 )
 LONGEST_COMPLAINT = 200  # of torch, which appends advice on its allocator
+
+
+@contextlib.contextmanager
+def joined_ranks(interruption: Interruption | None = None) -> Iterator[Ranks]:
+    """Join the ranks, see `start_ranks`, and leave them at the end; a failure ends the job."""
+    ranks = start_ranks()
+    try:
+        with failures_end_the_job(ranks, interruption or Interruption(prints=False)):
+            yield ranks
+    finally:
+        stop_ranks()
 
 
 @contextlib.contextmanager

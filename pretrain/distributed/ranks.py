@@ -38,7 +38,7 @@ def start_ranks() -> Ranks:
     """Join the process group of the launcher; without a launcher, be the only rank.
 
     Raises:
-        ConfigError: torch cannot use the GPUs of this machine, or has none for this rank.
+        ConfigError: torch cannot use the GPUs, or has none for this rank; or a variable is missing.
     """
     refuse_unusable_gpus()
     device: Literal["cpu", "cuda"] = "cuda" if sees_gpu() else "cpu"
@@ -62,6 +62,8 @@ def start_ranks() -> Ranks:
             backend = "nccl" if device == "cuda" else "gloo"
             store = distributed.HashStore()  # type: ignore[attr-defined]
             distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+        elif missing := {"WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} - {*os.environ}:
+            raise ConfigError(f"RANK is set, and not {min(missing)}: set it too, or unset RANK")
         deepspeed.init_distributed()
     return Ranks(distributed.get_rank(), distributed.get_world_size(), device)
 

@@ -49,7 +49,7 @@ class StepResult:
 
     losses: Tensor  # one per micro-batch of this rank
     gradient_norm: Any  # before clipping, inf if skipped; None at ZeRO stage 0 without clipping
-    skipped: bool  # nothing was updated: fp16 overflow, or a gradient that is not finite
+    skipped: bool  # no update, from ZeRO stage 1 on: fp16 overflow, or a gradient not finite
     loss_scale: float
     # By name, of an objective whose loss is a sum: total and number [2] of this rank, in fp64.
     parts: dict[str, Tensor] = field(default_factory=dict)

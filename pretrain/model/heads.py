@@ -59,7 +59,7 @@ class DiscriminatorHead(nn.Module):
 
 
 class ClassificationHead(nn.Module):
-    """Dropout, dense, tanh, dropout, linear: the head of the TUPE authors' code."""
+    """RoBERTa's: dropout, dense, tanh, dropout, linear; TUPE's authors leave the first out."""
 
     def __init__(self, width: int, num_outputs: int, dropout: float) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from data_prep.files.quoting import first_line
 from pretrain.config.errors import ConfigError
@@ -179,8 +180,9 @@ def measured(model: ModelSettings, length: int) -> Measured:
 def _measured(model: str, length: int) -> Measured:
     from torch.utils.flop_counter import FlopCounterMode
 
-    # Not of shapes alone: some models look at the values of their masks.
-    with torch.random.fork_rng([]), torch.no_grad():
+    # Not of shapes alone: some models look at the values of their masks. Products of the attention
+    # kernel for CPUs are not counted.
+    with torch.random.fork_rng([]), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         whole = build_whole(ModelSettings.model_validate_json(model)).eval()
         names = {module: name for name, module in whole.base_model.named_modules()}
         ids_BS = torch.full((1, length), 5)

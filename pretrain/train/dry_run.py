@@ -13,7 +13,8 @@ from pretrain.checkpoint.resume import finished_already, micro_sequences_before
 from pretrain.config.ds_config import zero_stage
 from pretrain.config.settings import RunSettings
 from pretrain.data.shards import existing_shards
-from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.distributed.failures import joined_ranks
+from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.execution import plan_execution, this_machine
 from pretrain.engine.footprint import checkpoint_bytes, needed_bytes, size
 from pretrain.engine.micro_batches import MicroBatches, choose_micro_batches, free_bytes
@@ -49,8 +50,7 @@ def measured_dry_run(request: RunRequest | None, seconds: float) -> bool:
     Raises:
         UserError: this machine cannot execute the run.
     """
-    ranks = start_ranks()
-    try:
+    with joined_ranks() as ranks:
         asked = on_first_rank(ranks, lambda: request)
         assert asked is not None
         steps = MeasuredSteps(asked.settings, ranks)
@@ -67,8 +67,6 @@ def measured_dry_run(request: RunRequest | None, seconds: float) -> bool:
         ]
         found = Found(steps.engine.micro_batches, rows, per_step)
         return on_first_rank(ranks, lambda: dry_run(asked, ranks, found))
-    finally:
-        stop_ranks()
 
 
 def dry_run(request: RunRequest, ranks: Ranks, found: Found | None = None) -> bool:

@@ -9,7 +9,8 @@ from torch.profiler import profile as traced
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
-from pretrain.distributed.ranks import on_first_rank, start_ranks, stop_ranks
+from pretrain.distributed.failures import joined_ranks
+from pretrain.distributed.ranks import on_first_rank
 from pretrain.train.measured_steps import MeasuredSteps
 
 TRACE_FILE = "trace.json.gz"
@@ -28,8 +29,7 @@ def profile(read: Callable[[], RunSettings], count: int, to: Path | None) -> Non
     Raises:
         UserError: the run cannot be executed here, or the folder cannot be written.
     """
-    ranks = start_ranks()
-    try:
+    with joined_ranks() as ranks:
         settings = on_first_rank(ranks, read)
         folder = on_first_rank(ranks, lambda: _made(to or Path("profiles") / settings.name))
         steps = MeasuredSteps(settings, ranks)
@@ -53,8 +53,6 @@ def profile(read: Callable[[], RunSettings], count: int, to: Path | None) -> Non
             )
             print(averages.table(sort_by=None, row_limit=LISTED, max_name_column_width=40))
             print(f"trace: {folder / TRACE_FILE}; open it in https://ui.perfetto.dev")
-    finally:
-        stop_ranks()
 
 
 def _made(folder: Path) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import MANIFEST_FILE, sha256_of
+from pretrain.checkpoint.folders import identity_of
 from pretrain.checkpoint.format import Checkpoint
 from pretrain.checkpoint.resume import Resumption, finished_already, plan_resumption
 from pretrain.checkpoint.writer import Saver
@@ -17,10 +18,11 @@ from pretrain.config.settings.transformers_config import with_special_ids
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import held_out_fingerprint, open_data, with_text_of
-from pretrain.distributed.failures import failures_end_the_job
+from pretrain.distributed.failures import joined_ranks
 from pretrain.distributed.hardware import PeakFlops, peak_flops
-from pretrain.distributed.ranks import Ranks, on_first_rank, start_ranks, stop_ranks
+from pretrain.distributed.ranks import Ranks, from_all_ranks, on_first_rank
 from pretrain.distributed.signals import Interruption
+from pretrain.engine.agreement import refused_once
 from pretrain.engine.engine import Engine
 from pretrain.engine.launch import build_engine
 from pretrain.model.objectives.objective import Objective
@@ -43,17 +45,13 @@ def start(read_request: Callable[[], RunRequest], interruption: Interruption) ->
         ConfigError: the run may not start here, or the data or the machine do not fit it.
         ShardError: the data are damaged.
     """
-    ranks = start_ranks()
-    try:
-        with failures_end_the_job(ranks, interruption):
-            request = on_first_rank(ranks, read_request)
-            ds_config, finished = on_first_rank(ranks, lambda: check_before_work(request, ranks))
-            if finished is None:
-                run(request, ds_config, ranks, interruption)
-            elif ranks.is_first:
-                print(finished)
-    finally:
-        stop_ranks()
+    with joined_ranks(interruption) as ranks:
+        request = on_first_rank(ranks, read_request)
+        ds_config, finished = on_first_rank(ranks, lambda: check_before_work(request, ranks))
+        if finished is None:
+            run(request, ds_config, ranks, interruption)
+        elif ranks.is_first:
+            print(finished)
 
 
 def run(
@@ -62,7 +60,7 @@ def run(
     """Start or resume a run that was checked, and train it to its end.
 
     Raises:
-        ConfigError: another launch trains in the folder, or the run may not be resumed like this.
+        ConfigError: the folder is in use, or not shared, or the run may not be resumed like this.
         ShardError: the data are damaged.
     """
     is_new = request.beginning == "start"
@@ -101,6 +99,9 @@ def run(
     launch["resumed_from"] = None if is_new else progress.step
     launch["changed_settings"] = resumption.changes
     on_first_rank(ranks, lambda: record.begin(progress.counters, launch, settings))
+    with refused_once(ranks):
+        if len({*from_all_ranks(identity_of(request.folder), ranks)}) > 1:
+            raise ConfigError(f"{request.folder} must be on a disk that all machines share")
     newest = None if checkpoint is None else progress.step
     saver = Saver(request.folder, settings.checkpoint, ranks, newest=newest)
     trainer = Trainer(executed, engine, shards, record, progress, rate, saver, interruption)

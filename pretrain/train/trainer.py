@@ -71,7 +71,7 @@ class Trainer:
         is finished.
 
         Raises:
-            ConfigError: the last checkpoint of a finished run could not be written.
+            ConfigError: the last checkpoint could not be written.
             AnomalyError: an anomaly ends the run (SystemExit on ranks other than the first).
         """
         self.interruption.begin_training()
@@ -100,7 +100,7 @@ class Trainer:
                     self.settings, self.progress.step, shown=self.ranks.is_first
                 ) as display:
                     finished = self._take_steps(display)
-                self._save_the_end(finished=finished)
+                self._save_the_end()
                 return finished
             except Rewind:
                 self._rewind()
@@ -196,11 +196,11 @@ class Trainer:
             )
         return checkpoint
 
-    def _save_the_end(self, *, finished: bool) -> None:
+    def _save_the_end(self) -> None:
         """Save unless this step is saved already, and wait until everything is on the disk.
 
         Raises:
-            ConfigError: the last checkpoint of a finished run could not be written.
+            ConfigError: the last checkpoint could not be written.
         """
         step = self.progress.step
         self._settle()
@@ -208,7 +208,7 @@ class Trainer:
         if self.saver.attempted != step:
             self._save()
             self.saver.wait()
-        if finished and self.saver.newest != step:
+        if self.saver.newest != step:
             raise ConfigError(
                 f"the last checkpoint, of step {step}, could not be written; free space for it and "
                 f"resume with: {shell_command('train', self.record.folder, '--resume')}"
@@ -224,9 +224,8 @@ class Trainer:
                 f"LAUNCHER -m pretrain train {folder} --resume (on {ranks} ranks; on others with "
                 "--elastic)"
             )
-        saved = "saved" if self.saver.newest == self.progress.step else "not saved"
         print(
-            f"stopped at step {self.progress.step} ({cause}), {saved}; resume with: {resume}",
+            f"stopped at step {self.progress.step} ({cause}), saved; resume with: {resume}",
             flush=True,  # a queue that has sent a signal soon kills: W&B may take longer
         )
         self.record.close()

@@ -136,7 +136,7 @@ def test_a_job_that_is_stopped_queues_again_and_resumes(job, tmp_path):
     ]
     (tmp_path / "finishes").touch()
     status, calls = job(*WORDS)
-    resume = "first:20007 tupelo train runs/x --resume"
+    resume = "first:20007 tupelo train runs/x --resume --corpus my texts"
     assert status == 0 and calls == [f"{rank}/2 {rank}/2 {resume}" for rank in range(2)]
 
 

@@ -2,7 +2,6 @@
 
     python -m tests.same_numbers OLD_COMMIT                         8 minutes on slow cores
     python -m tests.same_numbers OLD_COMMIT --only 'zero*' exports
-    python -m tests.same_numbers OLD_COMMIT --speed                 times steps instead, in turns
 
 The commands are in jobs.py; those of opened-* read files of the old code, whose results are kept
 in the folder of --work and used again. Exit status 0: all numbers are equal.
@@ -15,18 +14,15 @@ import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 from .comparison import CLOCK, differences
-from .jobs import JOBS, SPEEDS, write_texts
+from .jobs import JOBS, write_texts
 from .side import DONE, OUTPUT
 
 ROOT = Path(__file__).parents[2]
-ROUNDS, WARM_UP = 3, 10  # of --speed: starts of each code, and steps of each that do not count
 SHOWN = 4  # differences of a job
 FILES = (
     *("metrics.jsonl", "evals.jsonl", "step_*/*.safetensors", "logits.safetensors", "*.h5"),
@@ -44,7 +40,7 @@ def main():
     shutil.rmtree(today, ignore_errors=True)
     for folder in (old, today):
         folder.mkdir(parents=True, exist_ok=True)
-    names = with_needed(["shards"] if arguments.speed else arguments.only)
+    names = with_needed(arguments.only)
     with (old / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (old / "code").exists():
@@ -52,8 +48,6 @@ def main():
             subprocess.run(words, shell=True, check=True)
         run("old", names, old, old)
     run("today", names, today, old)
-    if arguments.speed:
-        return compare_speed({"old": old, "today": today}, old)
     found = {name: complaints(old / name, today / name) for name in names}
     for name, lines in found.items():
         for line in lines[:SHOWN] + [f"{len(lines) - SHOWN} more"] * (len(lines) > SHOWN):
@@ -70,7 +64,6 @@ def read_arguments():
     parser.add_argument("old", metavar="OLD_COMMIT")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="NAME", help=" ".join(JOBS))
     parser.add_argument("--work", type=Path, default=ROOT / "runs/same_numbers", metavar="FOLDER")
-    parser.add_argument("--speed", action="store_true")
     arguments = parser.parse_args()
     if not all(fnmatch.filter(JOBS, pattern) for pattern in arguments.only):
         parser.error(f"--only: there are {' '.join(JOBS)}")
@@ -79,7 +72,7 @@ def read_arguments():
 
 def with_needed(patterns):
     """Return the jobs of these names, and those whose folders they read, in their order."""
-    wanted = {name for p in patterns for name in fnmatch.filter(JOBS, p) if name not in SPEEDS}
+    wanted = {name for p in patterns for name in fnmatch.filter(JOBS, p)}
     for name in reversed(JOBS):
         if name in wanted:
             wanted |= JOBS.keys() & re.findall(r"([\w-]+)/", " ".join(JOBS[name]))
@@ -114,22 +107,6 @@ def complaints(old, today):
             last = (folder / OUTPUT).read_text().strip().splitlines()[-1]
             return [f"failed: {last}", f"see {folder / OUTPUT}"]
     return differences(old, today, FILES, IGNORED)
-
-
-def compare_speed(folders, old):
-    """Train in turns, each time in new processes, and print the medians of the steps."""
-    for name in SPEEDS:
-        seconds = {side: [] for side in folders}
-        for _ in range(ROUNDS):
-            for side, folder in folders.items():
-                (folder / name / DONE).unlink(missing_ok=True)
-                run(side, [name], folder, old)
-                lines = (folder / name / "run" / "metrics.jsonl").read_text().splitlines()
-                ends = [json.loads(line)["training_seconds"] for line in lines[WARM_UP:]]
-                seconds[side] += [later - earlier for earlier, later in pairwise(ends)]
-        before, now = (1000 * statistics.median(seconds[side]) for side in ("old", "today"))
-        print(f"{name}: {before:.1f} ms a step, today {now:.1f} ms, {now / before:.3f} times")
-    return 0
 
 
 if __name__ == "__main__":

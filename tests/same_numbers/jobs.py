@@ -48,8 +48,6 @@ JOBS = {
         f"{BUILD} --data.sequence_length 32 --model.vocabulary_size 256 --to NAME/rows",
         f"{BUILD} lines.jsonl:weight=1.5 --data.tokenizer byte-bpe --data.sequence_length 32 "
         "--model.vocabulary_size 400 --data.lowercase=false --to NAME/bytes",
-        f"{BUILD} --data.tokenizer NAME/rows/tokenizer.json --data.sequence_length 128 "
-        "--to NAME/long",
     ],
     **{name: [f"{TRAIN} {words}"] for name, words in RUNS.items()},
     "resumed": [
@@ -86,13 +84,6 @@ JOBS = {
     "opened-export": [f"{TRAIN} --initial_weights OLD/exports/tupe-r"],
     "opened-model": [f"finetune predict OLD/classes/sweep {PREDICT}"],
 }
-SPEEDS = {
-    "speed": "--model.width 128 --model.num_heads 4",
-    "speed-drop": f"{DROP} micro_batch --layer_drop.theta_bar 0.3 --model.width 64",
-}
-for name, words in SPEEDS.items():
-    long = TRAIN.replace("shards/rows", "shards/long").replace("--steps 12", "--steps 60")
-    JOBS[name] = [f"{long} --model.max_sequence_length 128 --data.sequence_length 128 {words}"]
 
 
 def write_texts(folder):

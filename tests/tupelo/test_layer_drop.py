@@ -27,15 +27,8 @@ SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_i
 # Where types of models need it: other names, other widths, and small tables.
 OTHER_SHAPES = {
     **SPECIAL,
-    "attention_window": 4,
-    "embedding_size": 32,
-    "head_dim": 16,
-    "image_size": 8,
-    "n_embd": 32,
-    "n_head": 2,
-    "n_layer": 4,
-    "num_key_value_heads": 2,
-    "patch_size": 2,
+    **{"attention_window": 4, "embedding_size": 32, "head_dim": 16, "image_size": 8, "n_embd": 32},
+    **{"n_head": 2, "n_layer": 4, "num_key_value_heads": 2, "patch_size": 2},
 }
 # type of the model -> further settings
 MODELS = {

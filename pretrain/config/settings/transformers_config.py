@@ -66,7 +66,7 @@ def with_configuration(values: dict[str, Any]) -> dict[str, Any]:
         reserved = (config.pad_token_id or 0) + 1 if is_offset else 0
         before = getattr(config, known[0])
         filled[name] = now = before - reserved if reserved else before
-        if name in values and (given := _number(values[name], now)) != now:
+        if name in values and (given := _number(values[name])) != now:
             if folder is not None and name not in FREE:
                 raise ValueError(
                     f"model.{name}={given}, but {folder} has {now}: it is trained as it is; remove "
@@ -123,9 +123,9 @@ def _read(folder: str | None, kind: Any) -> Any:
 
     if isinstance(kind, dict) and "model_type" in kind:
         return configuration_of(kind, folder)
-    if folder is None and kind in CONFIG_MAPPING:
+    if folder is None and isinstance(kind, str) and kind in CONFIG_MAPPING:
         return _new(CONFIG_MAPPING[kind])
-    if folder is None and not Path(str(kind)).exists():
+    if folder is None and not (isinstance(kind, str) and Path(kind).exists()):
         near = nearest(str(kind), list(CONFIG_MAPPING))
         raise ValueError(f"model.transformers={quoted(kind)} is no type or config.json{near}")
     place, trusts = folder or kind, trusts_code(kind)
@@ -168,9 +168,9 @@ def _changed(config: Any, changes: dict[str, Any], kind: Any) -> Any:
     return config
 
 
-def _number(value: Any, before: Any) -> Any:
-    """Return a number, which the command line may give as text, of the type of the one before."""
+def _number(value: Any) -> Any:
+    """Return a number, which the command line may give as text."""
     try:
-        return type(before)(value) if isinstance(before, int | float) else json.loads(str(value))
+        return json.loads(str(value))
     except ValueError:
         return value  # pydantic reports it by name

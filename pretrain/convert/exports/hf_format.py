@@ -83,7 +83,7 @@ class ExportRecord(BaseModel):
 
 def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
     """Write a pre-trained model; of ELECTRA the discriminator, as nobody fine-tunes a generator."""
-    if pretrained.model.transformers is not None:
+    if isinstance(config := pretrained.model.transformers, dict):
         from pretrain.convert.exports.in_transformers import quiet  # takes seconds
 
         if pretrained.model.positions != "own":
@@ -98,7 +98,8 @@ def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
         for file in folder.glob("*.safetensors"):  # readable by the owner only
             file.chmod(folder.stat().st_mode & 0o666)
         length, encoder = pretrained.sequence_length, pretrained.text_encoder
-        write_tokenizer(folder, encoder, sequence_length=length, with_token_types=False)
+        has_types = config.get("type_vocab_size", 0) > 1
+        write_tokenizer(folder, encoder, sequence_length=length, with_token_types=has_types)
         return
     record = ExportRecord(
         name=pretrained.name,

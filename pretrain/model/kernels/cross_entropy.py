@@ -97,14 +97,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             # The smaller factor of each product is scaled: a pass over M x D instead of V x D.
             hidden_gradient_MD = _scaled(logit_gradient_MV @ weight_VD, gradient)
             weight_gradient_VD = logit_gradient_MV.t() @ _scaled(hidden_MD, gradient)
-        return (
-            hidden_gradient_MD,
-            weight_gradient_VD.to(ctx.weight_type),
-            bias_gradient_V * gradient,
-            None,
-            None,
-            None,
-        )
+        weight_gradient_VD = weight_gradient_VD.to(ctx.weight_type)
+        return hidden_gradient_MD, weight_gradient_VD, bias_gradient_V * gradient, None, None, None
 
 
 def _scaled(states: Tensor, factor: Tensor) -> Tensor:

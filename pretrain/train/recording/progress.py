@@ -33,7 +33,7 @@ class Counters:
     flops: float = 0.0  # of the blocks that ran
     expected_flops: float = 0.0  # by the keep probabilities
     full_depth_flops: float = 0.0  # had every block run
-    skipped_steps: int = 0  # fp16 overflows, and gradients that were not finite
+    skipped_steps: int = 0  # from ZeRO stage 1 on: fp16 overflows, gradients not finite
     left_out_steps: int = 0  # whose sequences are left out after an anomaly
     held_out_losses: list[float] = field(default_factory=list)
     # Of the last step that was taken and not left out:

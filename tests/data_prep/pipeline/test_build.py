@@ -115,19 +115,12 @@ def test_a_tokenizer_of_a_large_text_is_trained_on_a_part_of_it(tmp_path, monkey
 
 def test_repeated_documents_and_paragraphs_are_dropped_and_counted(tmp_path):
     text = numbered(40) + "Once more.\nAnd 3 ends.\n\n" + numbered(2) + "And 4 ends.\n\n"
+    twice = {"documents dropped: repeated": 2}
+    more = {"documents dropped: every paragraph repeated": 1, "paragraphs dropped: repeated": 2}
     for deduplicate, documents, words, cleaning in (
         ("none", 44, 428, {}),
-        ("documents", 42, 408, {"documents dropped: repeated": 2}),
-        (
-            "paragraphs",
-            41,
-            402,
-            {
-                "documents dropped: every paragraph repeated": 1,
-                "documents dropped: repeated": 2,
-                "paragraphs dropped: repeated": 2,
-            },
-        ),
+        ("documents", 42, 408, twice),
+        ("paragraphs", 41, 402, twice | more),
     ):
         settings = small(tmp_path / "text.txt", text, deduplicate=deduplicate)
         manifest = build(settings, tmp_path / deduplicate, workers=1, segment_bytes=1000)

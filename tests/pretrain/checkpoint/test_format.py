@@ -114,25 +114,6 @@ def test_a_folder_counts_only_when_it_is_complete(tmp_path):
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_a_part_that_another_machine_wrote_elsewhere_is_missed(tmp_path):
-    partial = checkpoint_folder(tmp_path, 5).with_suffix(".partial")
-    partial.mkdir(parents=True)
-    parts = write_part(partial, 1, {"weight/bias": torch.ones(3)}, {"bias": Piece(0, 3)})
-    (partial / "part_00001.safetensors").unlink()
-    content = Content(
-        step=5,
-        world_size=2,
-        shapes={},
-        optimizer_state={},
-        parts=parts,
-        engine=EngineCounters(),
-        progress={},
-    )
-    with pytest.raises(OSError, match="must be on a disk that all machines share"):
-        complete(partial, content)
-    assert checkpoints_of(tmp_path) == []
-
-
 def flip(file):
     content = bytearray(file.read_bytes())
     content[-1] ^= 1

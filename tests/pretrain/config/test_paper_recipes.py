@@ -11,23 +11,12 @@ from pretrain.train.sweeps.plan import Sweep
 
 # In millions: TUPE Sec. 3.3 (+1.18), Table 3 (330), Devlin et al. 2018 (110). Head and vocabulary
 # of 32,768 words included.
+BASES = ("bert", "bert_r", "rope", "shaw", "t5", "alibi", "pld")
 PUBLISHED = {
-    "bert_base": 110,
-    "bert_r_base": 110,
-    "tupe_base": 111.18,
-    "tupe_a_base": 111.18,
-    "tie_cls_base": 111.18,
-    "bert_ad_base": 111.18,
-    "rope_base": 110,
-    "shaw_base": 110,
-    "t5_base": 110,
-    "alibi_base": 110,
-    "bert_large": 330,
-    "tupe_large": 332,
-    "pld_base": 110,
-    "pld_base_baseline": 110,
-    "pld_base_prenorm": 110,
-    "pld_base_bing_bert": 110,
+    **dict.fromkeys((f"{name}_base" for name in BASES), 110),
+    **dict.fromkeys((f"pld_base_{name}" for name in ("baseline", "prenorm", "bing_bert")), 110),
+    **dict.fromkeys(("tupe_base", "tupe_a_base", "tie_cls_base", "bert_ad_base"), 111.18),
+    **{"bert_large": 330, "tupe_large": 332},
 }
 
 

@@ -7,8 +7,8 @@ import torch
 
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.failures import failures_end_the_job, lost_process
-from pretrain.distributed.ranks import Ranks
-from tests.forked_command import start_module
+from pretrain.distributed.ranks import Ranks, start_ranks
+from tests.forked_command import run_module, start_module
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,23 @@ def test_a_gpu_whose_memory_runs_out_is_one_line_with_what_to_do():
         raise torch.OutOfMemoryError(complaint + " GiB." * 100 + "\nand more")
     message = str(raised.value)
     assert message.startswith(complaint) and "\n" not in message and len(message) < 400
+
+
+@pytest.mark.ranks
+def test_machines_that_do_not_share_the_run_folder_are_refused(command, tmp_path):
+    (tmp_path / "other").mkdir()
+    words, places = command.words("--run-folder", "run"), (tmp_path, tmp_path / "other")
+    status, _, errors = run_module("pretrain", words, 2, folder=places)
+    assert status == 1 and errors.count("run must be on a disk that all machines share") == 1
+
+
+def test_a_launcher_that_sets_a_part_of_the_variables_is_told_which(monkeypatch):
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: False)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "0")
+    with pytest.raises(ConfigError, match="RANK is set, and not LOCAL_RANK"):
+        start_ranks()
 
 
 @pytest.mark.ranks

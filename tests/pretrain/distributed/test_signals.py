@@ -184,3 +184,10 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_says_how_to_go_on(comman
     stopped_at = step_of(output, folder)
     assert stopped_at >= 5 and "(SIGINT), saved" in output
     assert (folder / "checkpoints" / f"step_{stopped_at:08d}").is_dir()
+
+
+def test_a_stop_whose_checkpoint_cannot_be_written_is_an_error(command, tmp_path):
+    started, (run,) = start(command.words("--run-folder", tmp_path / "run", *WORDS), tmp_path)
+    (tmp_path / "run" / "checkpoints").write_text("in the way")
+    run.send_signal(signal.SIGINT)
+    assert started.wait() == [1] and "the last checkpoint, of step " in started.output

@@ -14,8 +14,12 @@ from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.config.settings.transformers_config import with_special_ids
+from pretrain.convert import initial_weights
+from pretrain.convert.exports.hf_format import write_pretrained
+from pretrain.convert.external.transformers_folder import read_transformers_model
 from pretrain.convert.initial_weights import fitting_weights
-from pretrain.convert.pretrained import load_pretrained
+from pretrain.convert.pretrained import Pretrained, load_pretrained
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.execution import Machine, plan_execution
 from pretrain.engine.footprint import needed_bytes, rank_bytes
@@ -153,7 +157,7 @@ def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
     saved, command, tmp_path
 ):
     """From a folder to a folder: without code of ours, with equal weights, tied as they were."""
-    folder, run = saved(whole_model("roberta", vocab_size=208)), tmp_path / "run"
+    folder, run = saved(whole_model("roberta")), tmp_path / "run"
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"tupelo": {"name": "before"}}))
     text = tmp_path / "text.txt"
@@ -179,10 +183,12 @@ def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
     trained, again = load_pretrained(run), load_pretrained(exported)
     assert trained.sequence_length == again.sequence_length == 33
     rows = [len(trained.text_encoder.ids(*pair, max_length=16)) for pair in SENTENCES]
-    assert f"in {208 * (sum(rows) + 16):,} logits" in card  # compared on rows of training
+    assert f"in {64 * (sum(rows) + 16):,} logits" in card  # compared on rows of training
     assert again.name == "exported" and "tupelo" not in (exported / "config.json").read_text()
     assert trained.weights.keys() == again.weights.keys()
     assert all(torch.equal(trained.weights[name], again.weights[name]) for name in again.weights)
+    started = fitting_weights(settings_of(folder, "--initial_weights", str(run))).weights
+    assert all(torch.equal(trained.weights[name], started[name]) for name in started)
     rows = AutoTokenizer.from_pretrained(exported)(["ab cd", "ghi [MASK]."])["input_ids"]
     assert rows == [trained.text_encoder.ids(text) for text in ("ab cd", "ghi [MASK].")]
 
@@ -190,11 +196,13 @@ def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
 def test_flops_are_those_that_torch_counts_and_tied_weights_count_once(saved):
     """Of 2 sequences of 16 tokens, with a block that runs and one that does not, 6 predictions."""
     settings = settings_of(saved(whole_model("roberta")))
-    cost = training_cost(settings.model, 16)
+    attached = settings_of(saved(whole_model("roberta")), "--model.positions", "rope")
     block = 16 * (4 * 32 * 32 + 2 * 32 * 64 + 2 * 16 * 32)
     head = 6 * (32 * 32 + 32 * 64)
-    found = cost.of_pass(rows=2, predictions=6, kept=[1, 0], ranks=1)
-    assert found == 6 * (2 * block + head)
+    for model in (settings.model, attached.model):
+        cost = training_cost(model, 16)
+        found = cost.of_pass(rows=2, predictions=6, kept=[1, 0], ranks=1)
+        assert found == 6 * (2 * block + head)
     total = sum(weight.numel() for weight in whole_model("roberta").parameters())
     assert parameters_by_group(settings.model)["total"] == total
 
@@ -247,12 +255,43 @@ def test_models_without_a_head_and_tokenizers_without_a_mask_are_refused(saved):
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"), [("nope", "no type or config.json"), ("bart", "has a decoder")]
+    ("words", "message"),
+    [
+        (("--model.transformers", "nope"), "no type or config.json"),
+        (("--model.transformers", "bart"), "has a decoder"),
+        (("--trust-remote-code",), "no type or config.json"),
+    ],
 )
-def test_a_type_that_cannot_be_trained_is_refused(kind, message):
+def test_a_type_that_cannot_be_trained_is_refused(words, message):
     with pytest.raises(ConfigError, match=message):
-        words = ["--initial_weights", "theirs", "--model.transformers", kind]
-        build_objective(load_settings("adapt", words).model)
+        build_objective(load_settings("adapt", ["--initial_weights", "theirs", *words]).model)
+
+
+def test_dropout_is_what_is_given_though_a_file_has_a_whole_number(saved):
+    folder = saved(whole_model("bert"))
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('dropout_prob": 0.0', 'dropout_prob": 0'))
+    model = settings_of(folder, "--model.dropout", "0.25").model
+    assert (model.dropout, model.transformers["hidden_dropout_prob"]) == (0.25, 0.25)
+
+
+def test_a_run_of_a_new_model_starts_another_with_another_dropout(monkeypatch):
+    words = ["--model.transformers", "roberta", "--initial_weights", "run"]
+    settings = load_settings("tiny_cpu", words)
+    # The ids of a tokenizer are known when the data are open.
+    config = with_special_ids(settings.model.transformers, {"pad": 0, "cls": 2, "sep": 3})
+    model = settings.model.model_copy(update={"transformers": config})
+    there = Pretrained(model, {}, None, "run", "run", 7, 16)
+    monkeypatch.setattr(initial_weights, "load_pretrained", lambda place: there)
+    assert fitting_weights(load_settings("tiny_cpu", [*words, "--model.dropout", "0.3"])) is there
+
+
+def test_an_export_of_a_model_with_token_types_gives_them(saved, tmp_path):
+    for kind, types in (("bert", [0, 0, 0, 1, 1]), ("distilbert", None)):
+        folder = saved(whole_model(kind))
+        write_pretrained(tmp_path / kind, read_transformers_model(folder, as_it_is=True))
+        found = AutoTokenizer.from_pretrained(tmp_path / kind)("a", "b")
+        assert found.get("token_type_ids") == types
 
 
 def test_a_model_that_mixes_the_texts_of_a_batch_is_refused(saved, monkeypatch):
