@@ -42,7 +42,8 @@ def _parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator
     try:
         for number, line in lines:
             first = first if waiting else number
-            is_blank = line.isspace() and (not waiting or waiting[-1].endswith(b"\n"))
+            is_blank = not line.decode(errors="replace").strip()  # of spaces of any script
+            is_blank &= not waiting or waiting[-1].endswith(b"\n")
             waiting.append(line)
             size += len(line)
             refuse_longer(16 * size, number)  # white space: a byte takes so many; the rest is cut

@@ -33,10 +33,10 @@ def extracted(*articles):
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_text_files_are_paragraphs_with_empty_lines_between_documents(tmp_path, suffix):
-    content = "\ufeffA  b\tc\r\nd\n\n\n  \nSecond\nZürich\n"
+    content = "\ufeffA  b\tc\r\nd\n\n\n  \nSecond\nZürich\n\u3000\u00a0\nThird"
     file = tmp_path / f"a.txt{suffix}"
     file.write_bytes(COMPRESS[suffix](content.encode()))
-    assert read(file) == [["A b c", "d"], ["Second", "Zürich"]]
+    assert read(file) == [["A b c", "d"], ["Second", "Zürich"], ["Third"]]
 
 
 def test_a_folder_is_read_file_by_file_in_order_without_hidden_ones(tmp_path):
