@@ -54,7 +54,7 @@ def test_real_rows_are_used_where_there_are_shards(command, tmp_path, shards):
 )
 def test_a_profile_that_cannot_be_is_refused_in_one_line(words, message, monkeypatch):
     # DeepSpeed remembers the group of this process as long as it lives.
-    monkeypatch.setattr("pretrain.train.profile.stop_ranks", lambda: None)
+    monkeypatch.setattr("pretrain.distributed.failures.stop_ranks", lambda: None)
     with pytest.raises(ConfigError, match=message) as refused:
         main(["profile", "tiny_cpu", *words])
     assert "\n" not in str(refused.value)
