@@ -31,7 +31,7 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
         raise ConfigError(
             f"batch.global_sequences={batch.global_sequences} is not a multiple of "
             f"batch.micro_sequences={batch.micro_sequences} x {world_size} ranks = {per_pass}; "
-            f"take batch.micro_sequences=auto"
+            "take batch.micro_sequences=auto"
         )
     if share // draws % batch.micro_sequences:
         raise ConfigError(

@@ -98,7 +98,7 @@ def write_pretrained(folder: Path, pretrained: Pretrained) -> None:
         for file in folder.glob("*.safetensors"):  # readable by the owner only
             file.chmod(folder.stat().st_mode & 0o666)
         length, encoder = pretrained.sequence_length, pretrained.text_encoder
-        has_types = config.get("type_vocab_size", 0) > 1
+        has_types = (config.get("type_vocab_size") or 0) > 1
         write_tokenizer(folder, encoder, sequence_length=length, with_token_types=has_types)
         return
     record = ExportRecord(
