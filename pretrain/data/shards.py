@@ -62,8 +62,9 @@ def build_settings(settings: RunSettings) -> BuildSettings:
     if not data.corpus:
         raise ConfigError("this recipe names no text; give yours with --corpus PATH...")
     text = data.model_dump(include=set(TextSettings.model_fields))
+    least = 0 if data.tokenizer in get_args(TokenizerKind) else 200  # loaded: of any size
     with explained("these shards cannot be built: "):
-        return BuildSettings(**text, vocabulary_size=max(200, settings.model.vocabulary_size))
+        return BuildSettings(**text, vocabulary_size=max(least, settings.model.vocabulary_size))
 
 
 def shards_folder(settings: RunSettings) -> Path:
@@ -149,7 +150,14 @@ def open_data(settings: RunSettings) -> ShardSet:
                 f"data.{name}={quoted(value)} has no effect on the shards in {folder}, which have "
                 f"{quoted(said)}; remove it, or let other shards be built: --data.shards none"
             )
-    masking_of(shards, settings)
+    if (starts := masking_of(shards, settings).word_starts) is not None:
+        some = np.arange(min(64, shards.split("valid").num_sequences))
+        share = starts[shards.split("valid").read(some)[:, 1:-1]].mean()
+        if share < 0.1:
+            raise ConfigError(
+                f"data.masking={data.masking!r}: a word of this text has {1 / share:.0f} tokens on "
+                "average, as in writing without spaces; give --data.masking tokens"
+            )
     return shards
 
 
@@ -172,7 +180,7 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
     """Return what is hidden in the sequences of these shards.
 
     Raises:
-        ConfigError: their tokens do not show where a word starts, or hardly any does.
+        ConfigError: their tokens do not show where a word starts.
     """
     data, starts = settings.data, None
     tokenizer = read_tokenizer(shards.tokenizer_path)
@@ -181,14 +189,6 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
             starts = word_starts(tokenizer)
         except TokenizerError as error:
             raise ConfigError(f"data.masking={data.masking!r}: {error}") from None
-        split = shards.split("valid")
-        some = np.arange(min(64, split.num_sequences))
-        share = starts[split.read(some)[:, 1:-1]].mean()
-        if share < 0.1:
-            raise ConfigError(
-                f"data.masking={data.masking!r}: a word of this text has {1 / share:.0f} tokens on "
-                "average, as in writing without spaces; give --data.masking tokens"
-            )
     return Masking(
         data.masking,
         data.masked_probability,

@@ -107,13 +107,11 @@ def test_a_loss_that_ours_never_reaches_is_no_ratio_of_0(program, capsys):
 def test_their_type_and_precision_are_those_given(benchmark, monkeypatch, shards):
     monkeypatch.setattr(benchmark, "TrainingArguments", lambda **given: given)
     monkeypatch.setattr(benchmark, "Trainer", lambda **given: (given["model"], given["args"]))
-    settings = load_settings(
-        "tiny_cpu", [f"--data.shards={shards}", "--model.transformers=roformer"]
-    )
+    words = [f"--data.shards={shards}", "--model.transformers=roformer"]
+    settings = load_settings("tiny_cpu", words)
+    data = open_data(settings)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        model, given = benchmark.their_trainer(
-            settings, open_data(settings), Path("x"), dtype, 1e-3, 10, []
-        )
+        model, given = benchmark.their_trainer(settings, data, Path("x"), dtype, 1e-3, 10, [])
         assert type(model) is RoFormerForMaskedLM
         assert given["bf16"] is (dtype is torch.bfloat16)
         assert given["fp16"] is (dtype is torch.float16)

@@ -57,7 +57,7 @@ def test_cutting_into_pieces_changes_no_token(encoders, kind, paragraphs):
     assert encoder.encode([paragraphs])[0].tolist() == expected
 
 
-def test_sentences_follow_a_space_where_the_tokenizer_wants_one(tmp_path):
+def test_pieces_follow_a_space_where_the_tokenizer_wants_one(tmp_path):
     # As RoBERTa does, it puts no space before the first word of a text.
     tokenizer = trained("byte-bpe")
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

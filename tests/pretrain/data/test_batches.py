@@ -21,6 +21,7 @@ from pretrain.data.shards import (
     existing_shards,
     held_out_fingerprint,
     masking_of,
+    open_data,
     shards_folder,
 )
 from tests.pretrain.data.conftest import settings
@@ -121,10 +122,10 @@ def test_words_are_those_of_the_tokenizer_beside_the_shards(opened, shards):
     assert (hidden[:, 1:] == hidden[:, :-1])[inside].all()
 
 
-def test_words_of_writing_without_spaces_are_refused(opened, shards, monkeypatch):
+def test_words_of_writing_without_spaces_are_refused(shards, monkeypatch):
     monkeypatch.setattr("pretrain.data.shards.word_starts", lambda _: numpy.arange(1024) == 3)
     with pytest.raises(ConfigError, match=r"'spans': a word of this text has \d+ tokens on"):
-        masking_of(opened, settings(shards, "--data.masking", "spans"))
+        open_data(settings(shards, "--data.masking", "spans"))
 
 
 @pytest.mark.parametrize(("micro", "world_size"), [(4, 1), (7, 2)])
