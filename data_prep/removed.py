@@ -28,6 +28,7 @@ REMOVED = {
     "trouble.max_rewinds": Removed("remove it: a run stops after 3 rewinds to one checkpoint"),
     "trouble.spike_factor": Removed("remove it: a spike is a loss above twice the median"),
     "trouble.hang_minutes": Removed("remove it: it is always 8 minutes"),
+    "restarts_after": Removed("remove it: schedules do not restart", []),
     "log_project": Removed("remove it: WANDB_PROJECT names the project of W&B"),
     "mlflow": Removed("remove it from loggers: docs/RUNNING.md says how MLflow gets the numbers"),
     "muon": Removed("start a new run with torch; CONTRIBUTING.md adds optimizers"),
@@ -92,9 +93,8 @@ def without_removed(tree: Mapping[str, Any], *, refuses: bool = True) -> dict[st
     Raises:
         ConfigError: there is such a setting.
     """
-    merged = {
-        key: _merged(key, value, refuses) for key, value in tree.items() if key not in REMOVED
-    }
+    kept = {key: value for key, value in tree.items() if _stays(key, value, refuses)}
+    merged = {key: _merged(key, value, refuses) for key, value in kept.items()}
     if isinstance(merged.get("loggers"), list):
         merged["loggers"] = [name for name in merged["loggers"] if str(name) not in REMOVED]
     return merged
@@ -119,13 +119,13 @@ def _merged(section: str, values: Any, refuses: bool) -> Any:
         found["mask_shares"] = [
             share if given is None else given for share, given in zip(usual, shares, strict=True)
         ]
-    kept = {}
-    for name, value in found.items():
-        removed = REMOVED.get(f"{section}.{name}")
-        if removed is None or (removed.default not in (..., value) and not refuses):
-            kept[name] = value
-        elif removed.default not in (..., value):
-            raise ConfigError(
-                f"{section}.{name}={quoted(value)} is no longer a setting; {removed.instead}"
-            )
-    return kept
+    return {n: value for n, value in found.items() if _stays(f"{section}.{n}", value, refuses)}
+
+
+def _stays(name: str, value: Any, refuses: bool) -> bool:
+    removed = REMOVED.get(name)
+    if removed is None or removed.default in (..., value):
+        return removed is None
+    if refuses:
+        raise ConfigError(f"{name}={quoted(value)} is no longer a setting; {removed.instead}")
+    return True

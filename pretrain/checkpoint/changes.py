@@ -1,19 +1,14 @@
 """Settings that differ from those of the run that is resumed, and which of them are refused.
 
-A run may continue for more steps than it was started for:
-
-* stretch: the schedules of the new length apply from here on. It is the run that would have been
-  planned with this length, except for the steps that are taken.
-* restart: the schedules begin anew at this step: warm-up and decay, and the fall of theta, over the
-  steps that are left.
-
-Weights, optimizer state and the order of the samples continue in both. Imports no torch: a resume
-with other settings is refused before shards are built for them.
+A run may continue for more steps than it was started for. The schedules of the new length apply
+from here on: it is the run that would have been planned with this length, except for the steps that
+are taken. Weights, optimizer state and the order of the samples continue. Imports no torch: a
+resume with other settings is refused before shards are built for them.
 """
 
 import json
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import settings_of
@@ -34,17 +29,13 @@ FREE = (
 ELASTIC = ("engine.", "batch.micro_sequences", "optimizer.kind", "ds_config.", "world_size")
 
 Changes = dict[str, tuple[Any, Any]]  # by setting: value before, value now
-How = Literal["stretch", "restart"]
-WAYS: tuple[How, ...] = get_args(How)
 
 
-def compared(
-    folder: Path, settings: RunSettings, lengthen: How | None
-) -> tuple[dict[str, Any], bool, Changes]:
-    """Return the settings of the run so far, whether it becomes longer, and all that differ.
+def compared(folder: Path, settings: RunSettings, *, lengthen: bool) -> tuple[bool, Changes]:
+    """Return whether a run becomes longer, and all settings that differ.
 
     Raises:
-        ConfigError: the run becomes longer and `lengthen` is None, or run.json is damaged.
+        ConfigError: the run becomes longer without `lengthen`, or run.json is damaged.
     """
     stored = stored_settings(settings_of(folder))
     now = flat_settings(settings)
@@ -53,27 +44,18 @@ def compared(
     # In a run of given hours, `steps` is a unit.
     has_steps = stored["hours"] is None and settings.hours is None
     longer = has_steps and settings.steps > stored["steps"]
-    if longer and lengthen is None:
+    if longer and not lengthen:
         raise ConfigError(
             f"{folder} was planned for {stored['steps']:,} steps; to continue it to "
-            f"{settings.steps:,}, choose --lengthen stretch (the learning rate that a run of "
-            f"{settings.steps:,} steps has here) or --lengthen restart (a new warm-up and decay "
-            "over what is left)"
+            f"{settings.steps:,}, at the learning rate that a run of so many steps has here, give "
+            "--lengthen"
         )
-    return stored, longer, changed(stored, now)
+    return longer, changed(stored, now)
 
 
 def flat_settings(settings: RunSettings) -> dict[str, Any]:
     """Return the settings by name, as run.json holds them."""
     return flat(json.loads(as_json(settings)))
-
-
-def lengthened(settings: RunSettings, *, how: How, step: int) -> RunSettings:
-    """Return the settings of a run that continues from the checkpoint of `step` to a new end."""
-    if how == "stretch" or step == 0:
-        return settings
-    restarts = (*(known for known in settings.restarts_after if known < step), step)
-    return settings.model_copy(update={"restarts_after": restarts})
 
 
 def refuse_changes(folder: Path, changes: Changes, *, elastic: bool, longer: bool) -> None:

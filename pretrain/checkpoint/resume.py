@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.files.program import shell_command
-from pretrain.checkpoint.changes import (
-    Changes,
-    How,
-    changed,
-    compared,
-    flat_settings,
-    lengthened,
-    refuse_changes,
-)
+from pretrain.checkpoint.changes import Changes, changed, compared, refuse_changes
 from pretrain.checkpoint.folders import newest_sound_checkpoint, step_of
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
@@ -34,7 +26,7 @@ class Resumption(NamedTuple):
 
     checkpoint: Path | None  # None: from the beginning
     changes: Changes
-    longer: RunSettings | None = None  # of the longer run, where it is lengthened
+    longer: bool = False  # whether it is lengthened
     # Of the last launch, if the setting is "auto": other micro-batches would be equal within
     # rounding only. With --elastic, None: they are chosen for the machine that there is now.
     micro_sequences: int | None = None
@@ -57,7 +49,7 @@ def plan_resumption(
     launch: dict[str, Any],
     *,
     elastic: bool,
-    lengthen: How | None = None,
+    lengthen: bool = False,
 ) -> Resumption:
     """Check that the run may be resumed here, and find its newest sound checkpoint.
 
@@ -69,11 +61,11 @@ def plan_resumption(
         ds_config: filled by `fill_ds_config`.
         launch: number of ranks and identity of the data, as in launches.jsonl.
         elastic: whether the execution may differ from before.
-        lengthen: how the schedules continue, if `settings` has more steps.
+        lengthen: whether `settings` may have more steps.
 
     Raises:
         ConfigError: data or settings differ (they are named), a file of the run is damaged, or all
-            its checkpoints are; or it becomes longer, and `lengthen` is None.
+            its checkpoints are; or it becomes longer without `lengthen`.
     """
     before = last_launch(folder)
     data = launch["training_data"], launch["held_out"]
@@ -82,7 +74,7 @@ def plan_resumption(
             f"cannot resume {folder}: the shards are not those that it was started on; "
             "restore them, or start a new run"
         )
-    stored, longer, changes = compared(folder, settings, lengthen)
+    longer, changes = compared(folder, settings, lengthen=lengthen)
     filled = read_json_object(folder / DS_CONFIG_FILE, fix=FIX)
     chooses = settings.batch.micro_sequences == "auto"
     if chooses:  # what it chose is no setting, and not known here for this launch
@@ -99,12 +91,7 @@ def plan_resumption(
             f"{folder} is finished, and its checkpoints are gone: restore one to lengthen it, or "
             "start a new run"
         )
-    if not longer or lengthen is None:
-        return Resumption(checkpoint, changes, None, micro_sequences)
-    step = 0 if checkpoint is None else step_of(checkpoint)
-    settings = lengthened(settings, how=lengthen, step=step)
-    changes |= changed(stored, flat_settings(settings))
-    return Resumption(checkpoint, changes, settings, micro_sequences)
+    return Resumption(checkpoint, changes, longer, micro_sequences)
 
 
 def micro_sequences_before(folder: Path) -> int | None:
@@ -121,21 +108,21 @@ def micro_sequences_before(folder: Path) -> int | None:
     return number
 
 
-def finished_already(folder: Path, settings: RunSettings, *, lengthen: How | None) -> str | None:
+def finished_already(folder: Path, settings: RunSettings, *, lengthen: bool) -> str | None:
     """Return what to say where a run is resumed that has reached its end; None: it has not.
 
     Needs neither the data nor the machine of the run. Arguments as of `plan_resumption`; the
     settings are not refused here.
 
     Raises:
-        ConfigError: the run becomes longer and `lengthen` is None.
+        ConfigError: the run becomes longer without `lengthen`.
     """
-    _, longer, _ = compared(folder, settings, lengthen)
+    longer, _ = compared(folder, settings, lengthen=lengthen)
     end = result_of(folder)
     if end is None or longer:
         return None
-    command = shell_command("train", folder, "--resume", "--steps", "N", "--lengthen", "stretch")
-    more = f"\nto lengthen it: {command} (or restart)" if settings.hours is None else ""
+    command = shell_command("train", folder, "--resume", "--steps", "N", "--lengthen")
+    more = f"\nto lengthen it: {command}" if settings.hours is None else ""
     return (
         f"{folder} is finished already: {end.step:,} steps, held-out loss "
         f"{end.held_out_loss:.4f}; nothing to do{more}"

@@ -18,7 +18,6 @@ import sys
 from pathlib import Path
 
 from data_prep.command_line import CommandParser
-from pretrain.checkpoint.changes import WAYS
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings, read_settings
 from pretrain.distributed.processes import is_first_process, is_launched, launched_ranks
@@ -48,20 +47,19 @@ def add_arguments(parser: CommandParser) -> None:
         "--elastic",
         action="store_true",
         help="like --resume, but allows another number of ranks, ZeRO stage or other --engine "
-        "settings: the same samples and learning rates, losses equal within rounding",
+        "settings: the same samples and learning rates, losses equal but for rounding and dropout",
     )
     parser.add_argument(
         "--lengthen",
-        choices=WAYS,
-        help="with --resume and more --steps: continue on the schedule of a run of that length, or "
-        "restart it for the rest",
+        action="store_true",
+        help="with --resume and more --steps: continue on the schedule of a run of that length",
     )
     add_launch_options(parser)
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="make every check of a start, and print size, memory and FLOPs; exit status 1 if the "
-        "run cannot start",
+        help="make every check of a start, and print size, memory and FLOPs; exit status 1 if no "
+        "machine can start it",
     )
     parser.add_argument(
         "--on", metavar="GPUS", help="with --dry-run: on these GPUs, such as 16xA100-SXM4-80GB"

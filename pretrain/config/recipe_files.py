@@ -47,7 +47,9 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     """
     path = Path(recipe)
     if os.path.isfile(path / RUN_FILE):  # unlike pathlib, False for a name that is too long
-        return without_consequences(without_removed(settings_of(path)))
+        tree = settings_of(path)
+        tree.pop("restarts_after", None)  # over, or refused where the run is resumed
+        return without_consequences(without_removed(tree))
     files = recipe_files()
     if path.suffix == ".toml" and os.path.isfile(path):
         return without_removed(read_toml(path))
@@ -195,8 +197,10 @@ def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, An
     for (section, new), others in REPLACED.items():
         given = extra.get(section)
         if isinstance(given, dict) and given.get(new) is not None:
+            has_tables = given.get("positions", "own") != "own"  # attached: their rates stay
             for table, names in others.items():
-                if isinstance(before := merged.get(table), dict):
+                kept = has_tables and table == "optimizer"
+                if isinstance(before := merged.get(table), dict) and not kept:
                     merged[table] = {n: value for n, value in before.items() if n not in names}
     for name, value in extra.items():
         both_tables = isinstance(value, dict) and isinstance(merged.get(name), dict)

@@ -10,13 +10,9 @@ monotonic in the step and follows changes of speed, and `steps` is only the unit
 Between two readings nothing depends on the clock. Their outcome is part of a checkpoint; given it,
 every position is a function of the number of finished steps.
 
-The schedule can begin anew (warm restarts: Loshchilov & Hutter 2017, "SGDR"): after each step of
-`restarts` the position is 0 again, and the schedule spans the steps until the next restart or the
-end. A run that is lengthened is planned as if it always had its new steps: the position stays and
-the span grows.
+A run that is lengthened is planned as if it always had its new steps.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 SECONDS_PER_HOUR = 3600
@@ -44,8 +40,8 @@ class Horizon:
     All ranks must pass the same seconds: the end, and what each step computes, depend on them.
     """
 
-    def __init__(self, steps: int, hours: float | None, restarts: Sequence[int] = ()) -> None:
-        self.steps, self.restarts = steps, tuple(restarts)
+    def __init__(self, steps: int, hours: float | None) -> None:
+        self.steps = steps
         self.seconds = None if hours is None else hours * SECONDS_PER_HOUR
         self.segment = (
             ScheduleSegment(stride=1.0, end_step=steps) if hours is None else ScheduleSegment()
@@ -53,18 +49,9 @@ class Horizon:
         self._last_reading: tuple[int, float] | None = None  # finished steps, seconds; this launch
 
     def position(self, finished: float) -> float:
-        """Return the position in the schedule after `finished` steps, from 0 to its span."""
-        if self.seconds is None:
-            return float(finished - self._start(finished))
+        """Return the position in the schedule after `finished` steps, from 0 to `steps`."""
         segment = self.segment
         return segment.position + (finished - segment.first_step) * segment.stride
-
-    def span(self, finished: float) -> int:
-        """Return where the schedule ends that the step after `finished` steps belongs to."""
-        if self.seconds is not None:
-            return self.steps
-        end = next((step for step in self.restarts if step > finished), self.steps)
-        return end - self._start(finished)
 
     def is_end(self, finished: int) -> bool:
         """Return whether the run is over after `finished` steps."""
@@ -114,9 +101,6 @@ class Horizon:
         """Continue from a saved segment; a run of given steps needs none, and may be longer now."""
         if self.seconds is not None:
             self.segment = segment
-
-    def _start(self, finished: float) -> int:
-        return max((step for step in self.restarts if step <= finished), default=0)
 
     def _steps_left(self, seconds: float) -> int | None:
         assert self.seconds is not None

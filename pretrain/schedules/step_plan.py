@@ -29,12 +29,6 @@ def finished_before(step: int) -> int:
     return step - 1
 
 
-def horizon_of_steps(settings: RunSettings) -> Horizon:
-    """Return where each of the `steps` is; for a run of hours, as if these steps were its end."""
-    restarts = settings.restarts_after if settings.hours is None else ()
-    return Horizon(settings.steps, None, restarts)
-
-
 @dataclass(frozen=True)
 class StepPlan:
     """What an optimizer step depends on besides weights and rows; equal on all ranks."""
@@ -65,13 +59,13 @@ class Schedule:
 
     def __init__(self, settings: RunSettings, world_size: int) -> None:
         self.settings = settings
-        self.horizon = Horizon(settings.steps, settings.hours, settings.restarts_after)
+        self.horizon = Horizon(settings.steps, settings.hours)
         self.micro_batches_per_step = micro_batches_per_step(settings, world_size)
 
     def plan(self, step: int) -> StepPlan:
         """Return the plan of step `step`."""
         settings, finished = self.settings, finished_before(step)
-        position, span = self.horizon.position(finished), self.horizon.span(finished)
+        position, span = self.horizon.position(finished), settings.steps
         stride = self.horizon.segment.stride
         theta = theta_at(position, settings.layer_drop, span, stride=stride)
         return StepPlan(
@@ -91,14 +85,11 @@ def thetas_of_run(settings: RunSettings) -> Counter[float]:
     Those of every step, or of 10,000 evenly spaced positions where there are more steps; of a run
     of given hours, as if it had the steps of its settings.
     """
-    horizon, steps = horizon_of_steps(settings), settings.steps
+    steps = settings.steps
     places = [float(step) for step in range(min(steps, MOST_SAMPLES))]
     if steps > MOST_SAMPLES:
         places = [(number + 0.5) * steps / MOST_SAMPLES for number in range(MOST_SAMPLES)]
-    return Counter(
-        theta_at(horizon.position(place), settings.layer_drop, horizon.span(place))
-        for place in places
-    )
+    return Counter(theta_at(place, settings.layer_drop, steps) for place in places)
 
 
 def mean_theta(settings: RunSettings) -> float:

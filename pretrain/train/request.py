@@ -6,7 +6,7 @@ Imports no torch: a start prints this, and refuses a folder, within the first se
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pretrain.checkpoint.changes import How, compared, refuse_changes
+from pretrain.checkpoint.changes import compared, refuse_changes
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RUN_FILE, refuse_to_start, result_of
 from pretrain.config.settings import RunSettings
@@ -20,7 +20,7 @@ class RunRequest(NamedTuple):
     settings: RunSettings
     folder: Path
     beginning: Beginning = "start"
-    lengthen: How | None = None  # how the schedules of a resumed run continue if it becomes longer
+    lengthen: bool = False  # whether a resumed run may become longer
 
     def describe(self) -> str:
         """Return the run in a line."""
@@ -38,7 +38,7 @@ class RunRequest(NamedTuple):
     @property
     def is_finished(self) -> bool:
         """Whether a run that is resumed, and not lengthened, has reached its end."""
-        resumes = self.beginning != "start" and self.lengthen is None
+        resumes = self.beginning != "start" and not self.lengthen
         return resumes and result_of(self.folder) is not None
 
     def check_folder(self) -> None:
@@ -53,25 +53,19 @@ class RunRequest(NamedTuple):
                     f"{self.folder} holds no run to resume; start it without --resume"
                 )
             return
-        if self.lengthen is not None:
+        if self.lengthen:
             raise ConfigError("--lengthen belongs to --resume; a new run has the steps you give")
-        restarts = self.settings.restarts_after
-        if self.settings.hours is not None and restarts:
-            raise ConfigError(
-                f"restarts_after={restarts[0]} counts steps, and a new run of given hours has no "
-                "schedule of steps; give --steps without --hours"
-            )
         refuse_to_start(self.folder)
 
     def check_settings(self) -> None:
         """Refuse settings with which the run cannot be resumed.
 
         Raises:
-            ConfigError: they differ from before (they are named), it becomes longer and nobody
-                said how, or run.json is damaged.
+            ConfigError: they differ from before (they are named), it becomes longer unasked, or
+                run.json is damaged.
         """
         if self.beginning != "start":
-            _, longer, changes = compared(self.folder, self.settings, self.lengthen)
+            longer, changes = compared(self.folder, self.settings, lengthen=self.lengthen)
             elastic = self.beginning == "elastic"
             refuse_changes(self.folder, changes, elastic=elastic, longer=longer)
 

@@ -27,7 +27,7 @@ RUNS = {
     "pld": f"{DROP} micro_batch {BERT_A} --layer_drop.compat deepspeed --learning_rate.decay_steps "
     "3 --learning_rate.schedule warmup_linear_decay_exp --learning_rate.decay_rate 0.9",
     "uniform": f"{DROP} step --layer_drop.depth_profile uniform --layer_drop.rescale false",
-    "stages": "--model.num_layers 4 --layer_drop.schedule stages --restarts_after 6",
+    "stages": "--model.num_layers 4 --layer_drop.schedule stages",
     "reference": "--model.cls_reset reference --model.position_projection_bias true "
     "--optimizer.bias_correction false --optimizer.relative_rate 8",
     "words": "--data.masking words --learning_rate.schedule warmup_cosine",

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from data_prep.files.quoting import quoted
 from data_prep.settings import Section, is_changed
@@ -52,16 +52,11 @@ class RunSettings(Section):
         "encoding",
     )
     objective: str = Field(DEFAULT_OBJECTIVE, description="pre-training objective")
-    steps: int = Field(1_000_000, ge=1, description="optimizer steps")
+    steps: int = Field(1_000_000, ge=1, lt=10**8, description="optimizer steps")
     hours: float | None = Field(
         None,
         gt=0,
         description="train for this time instead of steps, not counting evaluation and checkpoints",
-    )
-    restarts_after: tuple[PositiveInt, ...] = Field(
-        (),
-        description="steps after which learning rate and layer drop begin anew (warm restarts); "
-        "--lengthen restart adds one",
     )
     log_every_steps: int = Field(100, ge=1, description="steps between logged metrics")
     loggers: tuple[str, ...] = Field(
@@ -139,15 +134,6 @@ class RunSettings(Section):
 
     @model_validator(mode="after")
     def _check_lengths(self) -> "RunSettings":
-        given = self.restarts_after
-        if list(given) != sorted(set(given)):
-            raise ValueError(f"restarts_after={quoted(given)}: give steps in ascending order")
-        # A run of given hours has as many steps as they allow.
-        if given and self.hours is None and given[-1] >= self.steps:
-            raise ValueError(
-                f"restarts_after={given[-1]} is not before the end of the run, steps={self.steps}; "
-                "raise steps"
-            )
         if self.data.sequence_length > self.model.max_sequence_length:
             raise ValueError(
                 f"data.sequence_length={self.data.sequence_length} is longer than "

@@ -51,12 +51,11 @@ def lengths(budget: Budget, settings: RunSettings, baseline: RunSettings) -> dic
     Raises:
         ConfigError: the length is given in another way already.
     """
-    for name, value in (("hours", settings.hours), ("restarts_after", settings.restarts_after)):
-        if value:
-            raise ConfigError(
-                f"{settings.name}: a budget of {budget.unit} sets the steps, and {name}="
-                f"{quoted(value)} does not go with it; set it to none"
-            )
+    if settings.hours:
+        raise ConfigError(
+            f"{settings.name}: a budget of {budget.unit} sets the steps, and hours="
+            f"{settings.hours} does not go with it; set it to none"
+        )
     if budget.unit == "flops":
         steps = _steps_of_flops(settings, budget.amount or expected_flops(baseline))
     else:
@@ -85,15 +84,9 @@ def fitted(settings: RunSettings, steps: int) -> dict[str, int | float]:
 
 
 def shortened(settings: RunSettings, share: float) -> dict[str, str]:
-    """Return what must be changed for a run of a share of the length, annealed to its end.
-
-    Raises:
-        ConfigError: its schedule restarts, at steps of the whole length.
-    """
+    """Return what must be changed for a run of a share of the length, annealed to its end."""
     if settings.hours is not None:
         return {"hours": repr(settings.hours * share)}
-    if settings.restarts_after and share < 1:
-        raise ConfigError(f"{settings.name}: trials have no restarts_after; set share to 1")
     return _of_steps(settings, max(1, round(settings.steps * share)))
 
 

@@ -68,7 +68,7 @@ class SweepRun:
             ConfigError: one differs that a resume refuses.
         """
         settings = self.arm.settings.model_copy(update={"seed": self.seed})
-        _, _, changes = compared(self.folder, settings, "restart")
+        _, changes = compared(self.folder, settings, lengthen=True)
         refuse_changes(self.folder, changes, elastic=True, longer=False)
 
 

@@ -7,6 +7,8 @@ import torch
 
 from pretrain.checkpoint.folders import newest_checkpoint
 from pretrain.checkpoint.format import load_weights
+from pretrain.config.recipe import load_settings
+from pretrain.schedules.step_plan import Schedule
 from tests.pretrain.conftest import lines
 
 DROPS = ("--layer_drop.schedule", "progressive", "--layer_drop.theta_bar", 0.4)
@@ -42,7 +44,7 @@ def test_at_a_constant_rate_a_stretched_run_is_the_longer_run(command, tmp_path)
     words = (*DROPOUT, *CONSTANT, *CONSTANT_DROPS)
     straight = command.train(tmp_path / "straight", *words, "--steps", 20)
     short = command.train(tmp_path / "short", *words, "--steps", 10)
-    output = continued(command, short, "--steps", 20, "--lengthen", "stretch")
+    output = continued(command, short, "--steps", 20, "--lengthen")
     assert "resuming from step 10; changed: steps (10 to 20)" in output
     assert "lengthened from 10 to 20 steps, schedules stretched\n" in output
     entropy = lines(short, "launches.jsonl")[-1]["frequency_entropy"]
@@ -53,22 +55,23 @@ def test_at_a_constant_rate_a_stretched_run_is_the_longer_run(command, tmp_path)
     assert_same_run(short, straight)
 
 
-def test_a_restarted_run_is_the_run_that_was_planned_with_this_restart(command, tmp_path):
-    """Also if the request is repeated after a kill; once it is finished, that changes nothing."""
-    words, longer = (*DROPOUT, *DROPS), ("--steps", 20, "--lengthen", "restart")
-    planned = command.train(tmp_path / "planned", *words, "--steps", 20, "--restarts_after", 10)
+def test_a_request_for_more_steps_may_be_repeated_after_a_kill_and_at_the_end(command, tmp_path):
+    words, longer = (*DROPOUT, *DROPS), ("--steps", 20, "--lengthen")
     run = command.train(tmp_path / "run", *words, "--steps", 10)
-    assert "schedules restarted\n" in continued(command, run, *longer)
-    assert_same_run(run, planned)
-    assert (run / "run.json").read_text() == (planned / "run.json").read_text()
+    continued(command, run, *longer)
+    once = shutil.copytree(run, tmp_path / "once")
     (run / "result.json").unlink()
     shutil.rmtree(run / "checkpoints/step_00000020")
     output = continued(command, run, *longer)
     assert "resuming from step 15" in output and "--lengthen has no effect" in output
-    assert_same_run(run, planned)
+    schedule = Schedule(load_settings(run), 1)
+    for row in lines(run, "metrics.jsonl"):
+        if row["step"] > 10:
+            assert row["learning_rate"] == schedule.plan(row["step"]).learning_rate
+    assert_same_run(run, once)
     before, loss = files(run), lines(run, "evals.jsonl")[-1]["loss"]
     assert continued(command, run, *longer).splitlines()[-2:] == [
         f"{run} is finished already: 20 steps, held-out loss {loss:.4f}; nothing to do",
-        f"to lengthen it: tupelo train {run} --resume --steps N --lengthen stretch (or restart)",
+        f"to lengthen it: tupelo train {run} --resume --steps N --lengthen",
     ]
     assert files(run) == before

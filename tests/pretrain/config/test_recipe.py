@@ -98,6 +98,11 @@ def test_a_removed_setting_with_another_value_is_refused_but_where_runs_are_comp
     (tmp_path / "mine.toml").write_text("[model]\npreset = 'large'\n")
     with pytest.raises(UserError, match="preset='large' .* give num_layers"):
         load_settings(tmp_path / "mine.toml")
+    (tmp_path / "mine.toml").write_text("restarts_after = []\n")
+    assert load_settings(tmp_path / "mine.toml").name == "mine"
+    (tmp_path / "mine.toml").write_text("restarts_after = [5]\n")
+    with pytest.raises(UserError, match="restarts_after=.5. is no longer a setting; remove it"):
+        load_settings(tmp_path / "mine.toml")
 
 
 def test_corpus_is_a_short_name_for_data_corpus():
@@ -109,7 +114,8 @@ def test_a_model_of_transformers_takes_the_place_of_what_a_recipe_sets_for_ours(
     assert (found.model.positions, found.model.width) == ("own", 256)
     assert found.optimizer.relative_rate == 1.0  # no such tables
     attached = ["--model.transformers", "bert", "--model.positions", "t5"]
-    assert load_settings("mini_hour", attached).model.positions == "t5"
+    found = load_settings("mini_hour", attached)
+    assert (found.model.positions, found.optimizer.relative_rate) == ("t5", 16.0)
     with pytest.raises(ConfigError, match="model.width"):
         load_settings("mini_hour", ["--model.transformers", "bert", "--model.width", "abc"])
 

@@ -13,6 +13,7 @@ from pretrain.distributed.hardware import PeakFlops
 from pretrain.engine.engine import StepResult
 from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.train.recording.progress import Progress
+from pretrain.train.sweeps.budget import expected_flops
 
 RATE = PeakFlops(1e9, "of the tests")
 EVERYTHING = [[1.0, 1.0], [1.0, 1.0]]
@@ -66,10 +67,10 @@ def test_utilisation_is_the_flops_that_ran_over_those_that_could_have():
 SCHEDULES = {
     "none": [],
     "constant": ["--layer_drop.theta_bar", "0.3"],
-    "progressive": ["--layer_drop.theta_bar", "0.2"],
+    "progressive": ["--layer_drop.theta_bar", "0.2", "--layer_drop.gamma", "0.05"],
     "reverse": [],
     "linear_up": ["--layer_drop.theta_bar", "0.2"],
-    "linear_down": ["--restarts_after", "7"],
+    "linear_down": [],
     "stages": [],
 }
 
@@ -88,6 +89,7 @@ def test_the_expected_flops_of_a_run_are_those_of_all_drop_masks_of_all_its_step
             total += math.prod(chances) * step_flops(sum(pattern), sum(pattern))
     # Each of the two passes of a step.
     assert counted.mean_pass_flops() * 2 * settings.steps == pytest.approx(total, rel=1e-12)
+    assert expected_flops(settings) == pytest.approx(total, rel=1e-12)
 
 
 def test_draws_by_sequence_cost_the_same_in_every_step_and_that_is_what_is_expected():

@@ -24,10 +24,10 @@ def here(stubs, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def changes(folder, *asked):
+    def changes(folder, *asked, **how):
         """Stubs write no settings."""
         is_of_stub = (folder / "run.json").read_text().strip() == "{}"
-        return ({}, None, {}) if is_of_stub else real_changes(folder, *asked)
+        return (False, {}) if is_of_stub else real_changes(folder, *asked, **how)
 
     real_changes = plan.compared
     monkeypatch.setattr(plan, "compared", changes)
