@@ -36,7 +36,8 @@ from data_prep.files.program import curves_command, shell_command
 from pretrain.commands.catalog import COMMANDS
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import add_settings
-from pretrain.config.run_files import RUN_FILE, diverged_at_once
+from pretrain.config.run_files import RUN_FILE, diverged_at_once, last_launch
+from pretrain.data.shards import held_out_fingerprint, open_data
 from pretrain.distributed.processes import is_launched
 from pretrain.train.launching.child import run_child
 from pretrain.train.launching.given_words import given_words
@@ -132,6 +133,13 @@ def _train(sweep: Sweep, folder: Path, plans: list[LaunchPlan]) -> list[str]:
             first = sweep.arms[0]  # all arms share the shards
             words = [first.recipe, *first.command]
             prepare_data(first.settings, words, ranks=plans[0].ranks_here)
+            begun = [launch for launch in (last_launch(run.folder) for run in runs) if launch]
+            now = begun and held_out_fingerprint(open_data(first.settings), first.settings)
+            if any(launch.held_out != now for launch in begun):
+                raise ConfigError(
+                    f"{folder} has runs with other held-out sequences than the shards have now; "
+                    "restore those shards, or give another --name"
+                )
             print(describe_time(runs, plans), "\n", flush=True)
         train_runs(runs, plans)
 

@@ -5,6 +5,7 @@ is refused by name: a run folder may come from another machine.
 """
 
 import math
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -139,7 +140,7 @@ def refuse_to_start(folder: Path) -> None:
     if (folder / RUN_FILE).exists():
         continues = "; continue it with --resume"
         if (folder / RESULT_FILE).exists():
-            continues = ", which is finished; lengthen it with --resume and more --steps"
+            continues = ", which is finished; go on with --resume, more --steps and --lengthen"
         raise ConfigError(
             f"{folder} already holds a run{continues}, or choose another --run-folder"
         )
@@ -154,9 +155,15 @@ def refuse_to_start(folder: Path) -> None:
 
 
 def was_stopped_by_anomaly(folder: Path) -> bool:
-    """Return whether an anomaly, such as a loss that is not finite, was the end of a run."""
+    """Return whether an anomaly, such as a loss that is not finite, was the end of a run.
+
+    It was not if the run has been started again since.
+    """
     decisions = read_json_lines(folder / DECISIONS, fix=FIX)
-    return bool(decisions) and decisions[-1].get("action") == "stop"
+    if not decisions or decisions[-1].get("action") != "stop":
+        return False
+    launch, at = last_launch(folder), decisions[-1].get("at")
+    return not (launch and at) or datetime.fromisoformat(launch.at) <= datetime.fromisoformat(at)
 
 
 def has_ended(folder: Path) -> bool:

@@ -77,6 +77,9 @@ def notes_on(
         "not finished": _names([run for run in runs if run.is_unfinished]),
         "different budgets": ", ".join(_different_budgets(arms)),
         "settings changed by a resume": ", ".join(changed),
+        "rewound, and what was lost is not counted": _names(
+            [run for run in runs if run.metrics and run.metrics[-1].get("left_out_steps")]
+        ),
         "learning rate not annealed": shares
         and f"{counted(len(shares), 'run')} (up to {max(shares):.0%} of the peak)",
         "target not 1 nat below the unigram entropy": is_near_plateau(target, entropy)

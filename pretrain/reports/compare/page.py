@@ -18,14 +18,15 @@ from pretrain.reports.report_folder import ReportFolder
 METHOD = f"""The held-out loss is the cross-entropy of the predicted tokens in nats, of the same
 sequences with the same masks for every run, at full depth and without dropout. Time is that of
 training steps, without evaluation and checkpoints. FLOPs are those of the matrix products that were
-computed: a skipped block counts nothing, and the head counts the predicted positions only.
+computed: a skipped block counts nothing, a recomputed one once, the head its predictions only.
 Utilisation is their share of a GPU's dense rate by its datasheet, elsewhere of the rate of a large
 matrix product, measured when the run started. Between evaluations after step 0 a loss is
 interpolated linearly; nothing is smoothed. Steps below entropy last until it is {PLATEAU_MARGIN:g}
 nats below the unigram entropy. Of several seeds numbers and bold lines are medians, in which a run
 that never reached the target is later than all that did; thin lines are the runs. Arms of the same
 seeds are compared with the baseline seed by seed (sign test), others by the test of Mann and
-Whitney; significant means at {CONFIDENCE:.0%}. A percentage is a share of the baseline's."""
+Whitney; significant means at {CONFIDENCE:.0%}, uncorrected for the number of arms. A percentage is
+a share of the baseline's."""
 
 FIGURES = {"step": "optimizer steps", "flops": "FLOPs", "training_seconds": "seconds of training"}
 ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of the first steps

@@ -22,9 +22,10 @@ from pretrain.config.run_files import (
 )
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, stored_settings
 
-# Runs that differ in these only are repetitions. The same shards may lie elsewhere on another
-# machine: launches hold a checksum of what was read from them.
+# Runs that differ in these only are repetitions. The same shards may lie on another machine:
+# launches hold a checksum of what was read from them.
 NOT_COMPARED = ("name", "seed", "data.shards")
+REPAIRS = ("loggers", "checkpoint.", "trouble.")  # what a resume may change for one run of an arm
 # Costs that differ by less than this share are equal.
 EQUAL_COST = 0.001
 
@@ -92,9 +93,12 @@ class Arm:
     @property
     def compared_settings(self) -> dict[str, Any]:
         """Return the settings that its runs share, texts by their names without folders."""
-        settings = self.runs[0].settings
+        settings = dict(self.runs[0].settings)
+        for launch in reversed(self.runs[0].launches):
+            changed = launch.get("changed_settings", {}).items()
+            settings |= {key: old for key, (old, _) in changed if key.startswith(REPAIRS)}
         corpus = [Path(place).name for place in settings["data.corpus"]]
-        shared = {name: value for name, value in settings.items() if name not in NOT_COMPARED}
+        shared = {key: each for key, each in settings.items() if key not in NOT_COMPARED}
         return shared | {"data.corpus": corpus}
 
 
@@ -167,11 +171,9 @@ def place_of_loss(curve: Iterable[tuple[float, float]], target: float) -> float 
 
 def is_below_from_the_start(run: Run, target: float) -> bool:
     """Return whether `crossing` is an upper bound: no finite loss above the target comes before."""
-    losses = [row["loss"] for row in run.evaluations if row["step"]]
-    place = next((n for n, loss in enumerate(losses) if loss <= target), None)
-    return place is not None and (
-        losses[place] < target and (place == 0 or not math.isfinite(losses[place - 1]))
-    )
+    losses = [math.inf, *(row["loss"] for row in run.evaluations if row["step"])]
+    place = next((n for n, loss in enumerate(losses) if loss <= target), 0)
+    return losses[place] < target and not math.isfinite(losses[place - 1])
 
 
 def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:

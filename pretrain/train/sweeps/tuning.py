@@ -17,6 +17,8 @@ from pretrain.train.sweeps.plan import TRIALS, Sweep, SweepArm, SweepRun
 from pretrain.train.sweeps.pool import unit_folder
 from pretrain.train.sweeps.spec import ArmSpec, Point
 
+FIRST_SEED = 1_000_000  # of trials
+
 
 class Tried(NamedTuple):
     """A point of the grid of an arm, and its trials, one with each seed of tuning."""
@@ -28,10 +30,10 @@ class Tried(NamedTuple):
 def points_tried(sweep: Sweep, folder: Path) -> list[list[Tried]]:
     """Return the points of the grid of each arm; none: the sweep tunes nothing.
 
-    The seeds are the first ones after those of all runs that are reported.
+    The seeds are far from those of runs that are reported, whose number may grow.
     """
-    share, first = sweep.spec.tuning.share, 1 + max(max(sweep.seeds_of(a)) for a in sweep.arms)
-    seeds = range(first, first + sweep.spec.tuning.seeds)
+    share = sweep.spec.tuning.share
+    seeds = range(FIRST_SEED, FIRST_SEED + sweep.spec.tuning.seeds)
 
     def tried(given: ArmSpec, point: Point) -> Tried:
         arm = sweep.arm(given, point, share=share)

@@ -5,13 +5,15 @@ import re
 
 import pytest
 
-from pretrain.config.run_files import DECISIONS
+from pretrain.config.run_files import DECISIONS, has_ended
 from pretrain.reports.compare.caveats import weighted_by_seconds
 from pretrain.reports.compare.convergence import compare
 from pretrain.reports.compare.runs import have_equal_flops, read_run
 from pretrain.reports.compare.tables import report_of, result_table
 from tests.pretrain.commands.test_compare import row_of, runs, write_run
+from tests.pretrain.conftest import lines
 from tests.pretrain.reports.compare.test_report import BERT, DROP, arm
+from tests.pretrain.run_files import LAUNCH
 
 OTHER = ("--model.norm", "post", "--name", "other")
 
@@ -109,6 +111,28 @@ def test_a_run_that_an_anomaly_stopped_ends_at_infinity_whatever_it_had_reached(
     said = " ".join(comparison.notes)
     assert f"diverged: {stopped}" in said and "not finished" not in said
     assert "different budgets" not in said
+    later = json.dumps({**LAUNCH, "at": "2026-01-02T00:00:00+0000"})  # it goes on now
+    decision = '{"action": "stop", "at": "2026-01-01T12:00:00+0000"}\n'
+    (stopped / DECISIONS).write_text(decision)
+    assert has_ended(stopped)
+    (stopped / "launches.jsonl").write_text(f"{json.dumps(LAUNCH)}\n{later}\n")
+    assert not has_ended(stopped)
+
+
+def test_a_seed_that_was_repaired_by_a_resume_stays_in_its_arm(tmp_path):
+    folders = [*arm(tmp_path, "a", ends=(4.0, 4.2)), *arm(tmp_path, "b", *BERT, ends=(5.0,))]
+    repaired = ("--trouble.on_not_finite", "rewind", "--checkpoint.keep_last", "2")
+    changes = {"trouble.on_not_finite": ["stop", "rewind"], "checkpoint.keep_last": [None, 2]}
+    again = write_run(tmp_path / "c", "--seed", "1", *BERT, *repaired, changed_settings=changes)
+    folders.append(again)
+    metrics = lines(folders[-1], "metrics.jsonl", without=())
+    metrics[-1]["left_out_steps"] = 2
+    (folders[-1] / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in metrics))
+    comparison = compare(runs(*folders), "6.0")
+    assert [len(one.runs) for one in comparison.arms] == [2, 2]
+    meant = write_run(tmp_path / "d", "--seed", "1", *BERT, *repaired)  # an arm of its own
+    assert len(compare(runs(*folders[:-1], meant), "6.0").arms) == 3
+    assert f"rewound, and what was lost is not counted: {folders[-1]}" in comparison.notes
 
 
 def with_cost(folder, flops):

@@ -10,7 +10,10 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
 from pretrain.config.settings import as_json
+from pretrain.data.shards import held_out_fingerprint, open_data
+from tests.pretrain.run_files import LAUNCH
 from tests.pretrain.train.sweeps.conftest import SIZES, trained
 from tests.pretrain.train.sweeps.test_spec import sweep
 
@@ -121,6 +124,19 @@ def test_a_run_of_other_settings_is_not_taken_for_one_of_the_sweep(tmp_path):
             continue
         with pytest.raises(ConfigError, match=f"bert_a-seed0 with other settings: {refused} .was"):
             run.refuse_other_settings()
+
+
+def test_runs_of_other_shards_are_refused_before_more_are_trained(here, run, shards):
+    words = ("bert_a", "--name", "x", "--steps", "7", "--seeds")
+    run(*words, "1")
+    settings = load_settings("bert_a", ("--data.shards", str(shards), *SIZES))
+    launch = {**LAUNCH, "held_out": held_out_fingerprint(open_data(settings), settings)}
+    Path("runs/x/bert_a-seed0/launches.jsonl").write_text(json.dumps(launch) + "\n")
+    run(*words, "2")
+    Path("runs/x/bert_a-seed0/launches.jsonl").write_text(json.dumps(LAUNCH) + "\n")
+    with pytest.raises(ConfigError, match="runs/x has runs with other held-out sequences than"):
+        run(*words, "3")
+    assert len(trained(here)) == 2
 
 
 def test_a_run_that_fails_fails_alone_and_is_begun_again_on_resume(here, run, capsys, monkeypatch):

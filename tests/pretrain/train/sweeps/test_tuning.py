@@ -49,7 +49,9 @@ def test_each_arm_is_tried_with_each_value_and_trained_with_its_best(
     monkeypatch.setenv("STUB_LOSSES", "one-0.25=5.2 one-0.5=5.0 two-0.25=5.0 two-0.5=5.2")
     run(spec, "--name", "x")
     found = [(folder.removeprefix("runs/x/"), seed) for _, folder, seed, _ in trained(here)]
-    trials = [(f"trials/{arm}-{p}-seed5", "5") for arm in ("one", "two") for p in ("0.25", "0.5")]
+    first = "1000000"
+    points = [(arm, p) for arm in ("one", "two") for p in ("0.25", "0.5")]
+    trials = [(f"trials/{arm}-{p}-seed{first}", first) for arm, p in points]
     runs = [(f"{arm}-seed{seed}", seed) for seed in "34" for arm in ("one", "two")]
     assert found == [*trials, *runs]
     for call in here.calls(" train "):
@@ -87,7 +89,9 @@ def test_an_arm_may_try_other_settings_as_many_times_and_a_trial_be_a_share_of_a
     first, second = points_tried(sweep(spec), Path("x"))
     names = [trial.folder.name for tried in (*first, *second) for trial in tried.trials]
     points = ("one-0.25", "one-0.5", "two-3.0", "two-5.0")
-    assert names == [f"{point}-0.25-seed{seed}" for point in points for seed in (5, 6)]
+    again = points_tried(sweep(spec, "--seeds", "9"), Path("x"))
+    assert again[0][0].trials[0].folder == first[0].trials[0].folder  # also with more seeds
+    assert names == [f"{point}-0.25-seed{seed}" for point in points for seed in (10**6, 10**6 + 1)]
     settings = [tried.trials[0].arm.settings for tried in (*first, *second)]
     assert [one.steps for one in settings] == [25] * 4
     assert [one.optimizer.relative_rate for one in settings[2:]] == [3.0, 5.0]
