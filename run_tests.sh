@@ -21,6 +21,7 @@ if [[ ${1:-} == --all ]]; then
 fi
 prepare_environment "$extras"
 export OMP_NUM_THREADS=1 # tiny tensors: more threads only fight each other
+[[ " $* " == *" -m gpu "* ]] || export CUDA_VISIBLE_DEVICES= # the others are written for a CPU
 (($#)) || set -- -n 2 --dist worksteal --durations 10
 run ruff check .
 run ruff format --check .

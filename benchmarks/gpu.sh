@@ -115,7 +115,7 @@ shown=(prepare:2 fused_adam:2 warm:6 precisions:9 gpu_tests:25)
 unset TORCHINDUCTOR_COMPILE_THREADS && export OMP_NUM_THREADS=$([[ $dry ]] && echo 1 || echo 8)
 
 phase 'C: speed, alone'
-[[ $dry ]] || nvidia-smi --query-gpu=clocks.sm,power.draw,temperature.gpu --format=csv -lms 500 \
+[[ $dry ]] || exec nvidia-smi --query-gpu=clocks.sm,power.draw,temperature.gpu --format=csv -lms 500 \
   >"$out/clocks.csv" &
 clocks=$!
 part steps 130 "${steps_py[@]}" --rounds 8 --deadline $deadline --variants "${variants[@]}" --json "$out/steps.json"

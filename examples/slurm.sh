@@ -38,7 +38,7 @@ train() {
     shift
     set -- train "$folder" --resume "$@"
   else
-    srun --nodes=1 --ntasks=1 tupelo prepare "$@" || return
+    srun --nodes=1 --ntasks=1 --cpus-per-task="$SLURM_CPUS_ON_NODE" tupelo prepare "$@" || return
     set -- train "$@" --run-folder "$folder"
   fi
   # shellcheck disable=SC2016 # each task has variables of its own

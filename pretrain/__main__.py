@@ -1,5 +1,6 @@
 """The command line: `python -m pretrain COMMAND`, under torchrun and deepspeed too."""
 
+import os
 import signal
 
 from data_prep.files.program import run_program
@@ -18,6 +19,7 @@ def main(words: list[str]) -> None:
         # Ignored by the launcher, and so far by its ranks: see `Child`.
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, signal.SIG_DFL)
+        os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)  # of the launcher: `import_deepspeed`
     words = [word for word in words if not word.startswith(LAUNCHER_OPTIONS)]
     run_command(COMMANDS, words)
 

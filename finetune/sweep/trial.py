@@ -85,6 +85,7 @@ class TrialRunner:
         torch.set_num_threads(context.threads)
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
+            torch.backends.cuda.enable_cudnn_sdp(False)  # as in `start_ranks`
         else:
             keep_freed_memory()
         self._loaded: tuple[ModelRef, TaskRef, Pretrained, EncodedTask] | None = None

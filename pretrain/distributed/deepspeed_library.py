@@ -21,6 +21,8 @@ def import_deepspeed() -> Any:
     """Import DeepSpeed without its log output, and without compiling anything."""
     if not sees_gpu():
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # otherwise it prints its guess
+    # It would set 1: torch then counts the GPUs of the driver, also those that it cannot use.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
     import deepspeed
     import deepspeed.ops
 

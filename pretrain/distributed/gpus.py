@@ -10,7 +10,7 @@ from pretrain.config.errors import ConfigError
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,driver_version", "--format=csv,noheader")
-ANSWER_SECONDS = 30  # it takes a second or two; with a GPU that has failed it may never return
+ANSWER_SECONDS = 120  # it takes seconds, without persistence mode many; a failed GPU: for ever
 
 
 class DriverGpu(NamedTuple):

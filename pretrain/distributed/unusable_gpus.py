@@ -20,11 +20,12 @@ def refuse_unusable_gpus() -> None:
         return
     gpus = ask_driver()
     if visible_gpus(gpus):
+        version = torch.__version__.partition("+")[0]  # pinned: another one would be replaced
         built = "for CPUs" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
         raise ConfigError(
             f"torch {torch.__version__}, built {built}, sees none of {len(gpus)} NVIDIA GPU(s) "
-            f"({gpus[0].name}, driver {gpus[0].driver}); update the driver, or install a torch for "
-            "the CUDA version that nvidia-smi shows (https://pytorch.org/get-started); or, to use "
+            f"({gpus[0].name}, driver {gpus[0].driver}); update the driver, or install torch "
+            f"{version} for the CUDA that nvidia-smi shows (pytorch.org/get-started); or, to use "
             f"the CPU: export {VARIABLE}="
         )
 

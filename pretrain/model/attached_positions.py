@@ -18,6 +18,7 @@ from pretrain.config.settings import ModelSettings, explained
 from pretrain.config.settings.transformers_config import FIELDS
 from pretrain.model.encoder import build_position_encoding, initialise
 from pretrain.model.position_encoding import PositionEncoding, PositionTerms, transform_query_key
+from pretrain.model.torch_attention import right_kernels
 
 # Their self-attention is BERT's, their position table is added to the words.
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
@@ -130,9 +131,10 @@ def _attend(
             added = added.masked_fill(~attention_mask, torch.finfo(added.dtype).min)
         elif attention_mask is not None:  # of the caller, added to the scores
             added = added + attention_mask.to(added.dtype)
-    mixed_BNSH = F.scaled_dot_product_attention(
-        q_BNSH, k_BNSH, v_BNSH, attn_mask=added, dropout_p=dropout, scale=scaling
-    )
+    with right_kernels(q_BNSH, added):
+        mixed_BNSH = F.scaled_dot_product_attention(
+            q_BNSH, k_BNSH, v_BNSH, attn_mask=added, dropout_p=dropout, scale=scaling
+        )
     return mixed_BNSH.transpose(1, 2).contiguous(), None
 
 

@@ -76,19 +76,25 @@ def sdpa(inputs: AttentionInputs) -> Tensor:
             mask_BNSS = is_word_B11S
         else:
             mask_BNSS = mask_BNSS.masked_fill(~is_word_B11S, -torch.inf)
-    kernels: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if q_BNSH.is_cuda:
-        # Not cuDNN: on an H200 (torch 2.11, cuDNN 9.19) its gradients were wrong where that of the
-        # output came in a second layout; with a mask it gives NaN at some lengths (pytorch#196678).
-        choice = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]
-        if mask_BNSS is None or q_BNSH.requires_grad or not mask_BNSS.requires_grad:
-            # CUTLASS writes out of bounds where the bias alone needs a gradient (pytorch#188302).
-            choice.append(SDPBackend.EFFICIENT_ATTENTION)
-        kernels = sdpa_kernel(choice)
-    with kernels:
+    with right_kernels(q_BNSH, mask_BNSS):
         return F.scaled_dot_product_attention(
             q_BNSH, k_BNSH, v_BNSH, mask_BNSS, dropout_p=dropout, scale=scale
         )
+
+
+def right_kernels(
+    q_BNSH: Tensor, mask_BNSS: Tensor | None
+) -> contextlib.AbstractContextManager[None]:
+    """Exclude, on CUDA, those of torch's kernels that are wrong for these inputs."""
+    if not q_BNSH.is_cuda:
+        return contextlib.nullcontext()
+    # Not cuDNN: on an H200 (torch 2.11, cuDNN 9.19) its gradients were wrong where that of the
+    # output came in a second layout; with a mask it gives NaN at some lengths (pytorch#196678).
+    choice = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]
+    if mask_BNSS is None or q_BNSH.requires_grad or not mask_BNSS.requires_grad:
+        # CUTLASS writes out of bounds where the bias alone needs a gradient (pytorch#188302).
+        choice.append(SDPBackend.EFFICIENT_ATTENTION)
+    return sdpa_kernel(choice)
 
 
 def is_word(lengths_B: Tensor, length: int) -> Tensor:

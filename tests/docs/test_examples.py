@@ -106,6 +106,7 @@ def job(tmp_path):
         (programs / name).chmod(0o755)
     calls = tmp_path / "calls"
     variables = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n", "SLURM_NTASKS": "2"}
+    variables["SLURM_CPUS_ON_NODE"] = "64"
     search = f"{programs}:/usr/bin:/bin"
 
     def run(*words, **more):

@@ -151,9 +151,10 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
                 "for fewer, or leave --gpus out"
             )
         num_gpus = () if gpus is None else ("--num_gpus", str(gpus))
-        words = (_deepspeed(), *num_gpus, "--hostfile", str(hostfile))
+        # A single one is this machine to DeepSpeed, whatever its name; it would call it by ssh.
+        here = ("--no_ssh_check", "--master_addr", "127.0.0.1") if len(slots) == 1 else ()
+        words = (_deepspeed(), *num_gpus, *here, "--hostfile", str(hostfile))
         ranks = sum(slots) if gpus is None else gpus * len(slots)
-        # A single one is this machine to DeepSpeed, whatever its name.
         return LaunchPlan(words, several_machines=len(slots) > 1, ranks=ranks)
     visible = _visible(gpus)
     return _plans_on([visible[:gpus]], visible)[0]

@@ -1,5 +1,9 @@
 """Which GPUs a process may use, with a program in place of nvidia-smi."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -106,6 +110,15 @@ def test_a_run_refuses_gpus_that_torch_cannot_use(machine, cpu_torch, monkeypatc
     message = str(raised.value)
     assert "8 NVIDIA GPU(s) (NVIDIA H200, driver 580.1)" in message and "\n" not in message
     assert message.endswith("to use the CPU: export CUDA_VISIBLE_DEVICES=")
+
+
+def test_torch_goes_on_asking_cuda_and_not_the_driver_after_deepspeed():
+    """Which would make it count GPUs that this torch cannot use."""
+    variable = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    code = "from pretrain.distributed.deepspeed_library import import_deepspeed as call; call()"
+    code += f"; import os; assert os.environ['{variable}'] == '0'"
+    kept = {name: value for name, value in os.environ.items() if name != variable}
+    subprocess.run([sys.executable, "-c", code], env=kept, check=True)
 
 
 @pytest.mark.parametrize("variable", ["", "-1", "8", "NoDevFiles"])

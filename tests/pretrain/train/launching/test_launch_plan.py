@@ -13,6 +13,7 @@ from pretrain.config.settings import as_json
 from pretrain.train.launching.launch_plan import LaunchPlan, plan_launch, plan_launches
 
 DATA = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
+ONE = "--no_ssh_check --master_addr 127.0.0.1"
 HERE = r"deepspeed --num_gpus 2 --master_port \d+ --module pretrain"
 
 
@@ -30,11 +31,11 @@ def words(shards):
             ["--gpus", "2"],
             HERE,
         ),
-        (0, ["--hostfile", "hosts"], "deepspeed --hostfile hosts --module pretrain"),
+        (0, ["--hostfile", "hosts"], f"deepspeed {ONE} --hostfile hosts --module pretrain"),
         (
             1,
             ["--hostfile=hosts", "--gpus=4"],
-            "deepspeed --num_gpus 4 --hostfile hosts --module pretrain",
+            f"deepspeed --num_gpus 4 {ONE} --hostfile hosts --module pretrain",
         ),
     ],
 )
