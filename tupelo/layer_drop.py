@@ -124,7 +124,7 @@ class LayerDrop:
     def attach(self, engine: Any) -> None:
         """Follow the steps of a DeepSpeed engine, instead of calls of `begin_step`.
 
-        At ZeRO stage 3, and with optimizer offload, the gradients of the step before are cleared:
+        At ZeRO stage 3 the gradients of the step before are cleared:
         DeepSpeed would apply them again to blocks that are skipped. A skipped block has a gradient
         of zero at every stage: momentum and weight decay still move its weights.
 
@@ -132,27 +132,28 @@ class LayerDrop:
             engine: that `deepspeed.initialize` returned for the model.
 
         Raises:
-            ConfigError: it is another model's, its gradients cannot be cleared, or it accumulates
-                micro-batches with different blocks under offload, or with overlap_comm at stage 1.
+            ConfigError: it is another model's, offloads its optimizer, its gradients cannot be
+                cleared, or it accumulates micro-batches with different blocks with overlap_comm at
+                stage 1.
         """
         if not set(self.blocks) <= set(engine.module.modules()):
             raise ConfigError("this engine trains another model than the one of this LayerDrop")
         stage, offload = engine.zero_optimization_stage(), engine.zero_offload_optimizer()
-        is_offloaded = stage > 0 and offload is not None and offload.device in ("cpu", "nvme")
+        if stage > 0 and offload is not None and offload.device in ("cpu", "nvme"):
+            raise ConfigError("layer drop does not work with offload_optimizer; leave it out")
         accumulated = engine.gradient_accumulation_steps()
         overlaps = stage == 1 and engine.zero_overlap_comm()
-        if accumulated > 1 and self.settings.draws is None and (is_offloaded or overlaps):
-            reason = "optimizer offload" if is_offloaded else "overlap_comm at stage 1"
+        if accumulated > 1 and self.settings.draws is None and overlaps:
             raise ConfigError(
-                f"with {reason} and {accumulated} micro-batches in a step, DeepSpeed loses "
-                'gradients of blocks that are skipped in the last one; use draw_per="step"'
+                f"with overlap_comm at stage 1 and {accumulated} micro-batches a step, DeepSpeed "
+                'loses gradients of blocks that are skipped in the last one; use draw_per="step"'
             )
-        stale = StaleGradients(engine.optimizer, stage, offloads=is_offloaded)
+        stale = StaleGradients(engine.optimizer) if stage == 3 else None
 
         def begin(module: nn.Module, inputs: Any) -> None:
             if module.training:
                 micro_batch = engine.micro_steps % accumulated
-                if micro_batch == 0:
+                if micro_batch == 0 and stale is not None:
                     stale.clear()
                 self._draw(engine.global_steps, micro_batch)
 

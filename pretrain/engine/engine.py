@@ -115,7 +115,7 @@ class Engine:
         self._drops_layers = settings.layer_drop.schedule != "none"
         self._stale_gradients = None
         if self._drops_layers and are_divided:
-            self._stale_gradients = StaleGradients(self._optimizer, 3, offloads=False)
+            self._stale_gradients = StaleGradients(self._optimizer)
 
     def describe(self) -> str:
         """Return how the run is executed, in a line."""
