@@ -14,13 +14,17 @@ fail() { # MESSAGE
 prepare_environment() { # [EXTRAS], such as test,clients
   local extras=${1:-} own=$checkout/.venv versions=() install python other=''
   local -x PYTHONSAFEPATH=1 # a random.py in the folder of the caller would be imported
-  local environment=${VIRTUAL_ENV:-${CONDA_PREFIX:-$own}}
+  local environment=${VIRTUAL_ENV:-${CONDA_PREFIX:-$own}} tools=pip
+  # Of conda, base is active in every shell: it is for conda itself.
+  [[ -n ${VIRTUAL_ENV:-} || ${CONDA_DEFAULT_ENV:-} != base ]] || environment=$own
   if ! is_complete "$environment/bin/python" "$extras"; then
     printf 'Setting up %s (once, about two minutes) ...\n' "$environment" >&2
     if [[ $environment == "$own" ]]; then
       versions=(-c "$checkout/constraints.txt")
       python=$(find_python)
-      "$own/bin/python" -m pip --version >/dev/null 2>&1 ||
+      local -x PIP_USER=0 PIP_CONSTRAINT='' # not those of the caller
+      ! command -v uv >/dev/null || tools=sys # it brings no pip, and needs none
+      "$own/bin/python" -c "import tomllib, $tools" 2>/dev/null ||
         "$python" -m venv --clear --upgrade-deps "$own" >&2 ||
         fail "$python cannot make $own, see above; without venv, on Debian: apt install python3-venv"
     else
@@ -60,12 +64,13 @@ PYTHON
 find_python() {
   local name
   for name in python3 python3.13 python3.12 python3.11; do
-    if "$name" -c 'import tomllib' 2>/dev/null; then
+    # For 3.15 there is no triton yet; ensurepip: Debian's python3-venv.
+    if "$name" -c 'import sys, tomllib, ensurepip; sys.exit(sys.version_info >= (3, 15))' 2>/dev/null; then
       echo "$name"
       return
     fi
   done
-  fail "Tupelo needs Python 3.11 or newer: install it (Debian: apt install python3 python3-venv) and start again"
+  fail "Tupelo needs Python 3.11 to 3.14: install it (Debian: apt install python3 python3-venv) and start again"
 }
 
 run_tupelo() { # ARGUMENT ...; with the code of this checkout, in the folder of the caller

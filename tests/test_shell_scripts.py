@@ -23,8 +23,8 @@ VENV, INSTALL = r"\S+ -m venv", r"\S+ -m pip install"
 STUB = r"""#!/usr/bin/env bash
 here=$(dirname "$0") call="${0##*/} $*"
 case $call in
-  python*' -c import tomllib') [[ -z ${STUB_IS_OLD:-} ]]; exit ;;
-  python*' -m pip --version') exit ;;
+  python*' -c import sys, '*) [[ -z ${STUB_IS_OLD:-} ]]; exit ;;
+  python*' -c import tomllib, '*) exit ;;
   python*' - '*) [[ -e "$here/installed-$3" ]]; exit ;;
 esac
 echo "$call" >>"$CALLS"
@@ -106,6 +106,10 @@ def test_uv_installs_where_there_is_one(checkout):
     (install,) = checkout.calls("uv")
     assert install.startswith(f"uv pip install --python {checkout.root}/.venv/bin/python -c ")
     assert not checkout.calls(INSTALL)
+    python = checkout.root / ".venv/bin/python"  # a package is missing, and uv brings no pip
+    python.write_text(STUB.replace("case", "[[ $call != *', pip' ]] || exit 1\ncase", 1))
+    assert checkout.run("run_pretrain.sh", "tiny_cpu").returncode == 0
+    assert len(checkout.calls(VENV)) == 1 and len(checkout.calls("uv")) == 2
 
 
 def test_tests_add_their_packages_once_and_cover_the_trainer_too(checkout):
@@ -127,7 +131,7 @@ def test_a_failed_installation_is_continued_by_the_next_start(checkout):
 
 def test_a_newer_python_beside_an_old_one_is_taken_and_too_old_ones_are_refused(checkout):
     refused = checkout.run("run_pretrain.sh", STUB_IS_OLD="yes")
-    assert refused.returncode == 1 and "needs Python 3.11 or newer: install it" in refused.stderr
+    assert refused.returncode == 1 and "needs Python 3.11 to 3.14: install it" in refused.stderr
     checkout.program("python3", "#!/usr/bin/env bash\nexit 1\n")
     checkout.program("python3.12")
     checkout.run("run_pretrain.sh", "tiny_cpu")
@@ -174,6 +178,12 @@ def test_hints_name_a_command_of_the_callers_shell(checkout, elsewhere, active, 
     cwd = "/" if elsewhere else checkout.root
     run = checkout.run("run_pretrain.sh", "tiny_cpu", cwd=cwd, PATH=search)
     assert run.stdout.splitlines()[-1] == hint.format(root=checkout.root)
+
+
+def test_the_base_of_conda_is_not_ours(checkout):
+    variables = {"CONDA_PREFIX": "/nowhere/conda", "CONDA_DEFAULT_ENV": "base"}
+    assert checkout.run("run_pretrain.sh", "tiny_cpu", **variables).returncode == 0
+    assert checkout.calls(VENV) and not checkout.calls(".*/nowhere")
 
 
 # ---- run_pretrain.sh and run_finetune.sh

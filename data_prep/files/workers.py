@@ -4,6 +4,7 @@ Workers are spawned, not forked: the tokenizer and the progress bar run threads 
 and a process forked while one of them holds a lock may deadlock.
 """
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Self, TypeVar
 
 from data_prep.files.errors import UserError
@@ -23,6 +25,7 @@ Result = TypeVar("Result")
 
 TOKENIZER_THREADS = "TOKENIZERS_PARALLELISM"  # read by the tokenizers library at every call
 THREADS = "OMP_NUM_THREADS"  # read by torch at its import
+CPU_SHARE = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processors in each period
 
 
 class WorkerDied(UserError):
@@ -30,8 +33,12 @@ class WorkerDied(UserError):
 
 
 def cpu_count() -> int:
-    """Return the number of CPUs this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Return the number of CPUs this process may use, or of those whose time a container has."""
+    count = len(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        quota, period = map(int, CPU_SHARE.read_text().split())
+        count = min(count, max(1, -(-quota // period)))
+    return count
 
 
 def threads_each(processes: int) -> int:
@@ -94,7 +101,7 @@ class Workers:
         except BrokenProcessPool as error:
             raise WorkerDied(
                 "a worker process was killed, probably for lack of memory; run the same command "
-                f"again with fewer workers than {self.count}"
+                f"again on fewer processors than {self.count}: taskset -c 0,1 COMMAND"
             ) from error
         finally:
             for future in waiting:

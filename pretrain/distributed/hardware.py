@@ -108,14 +108,17 @@ def free_memory_bytes(root: Path = Path("/")) -> int:
     limit, used = (root / f"sys/fs/cgroup/memory.{name}" for name in ("max", "current"))
     if not limit.is_file() or limit.read_text().strip() == "max":
         return int(available) * 1024
-    return min(int(available) * 1024, int(limit.read_text()) - int(used.read_text()))
+    # What files in memory take, the kernel gives away.
+    files = re.findall(r"active_file (\d+)", (used.parent / "memory.stat").read_text())
+    taken = int(used.read_text()) - sum(map(int, files))
+    return min(int(available) * 1024, int(limit.read_text()) - taken)
 
 
 def peak_memory_bytes(device: Literal["cpu", "cuda"]) -> int:
     """Return the peak memory of this process since it started, or measured its peak rate.
 
     On CUDA: of tensors on its device, without the unused reserve of the allocator. On a CPU: the
-    resident set of the process, including the Python packages.
+    resident set of the process, including Python packages and mapped shards.
     """
     if device == "cuda":
         return torch.cuda.max_memory_allocated()

@@ -3,7 +3,8 @@ import signal
 
 import pytest
 
-from data_prep.files.workers import TOKENIZER_THREADS, WorkerDied, Workers
+from data_prep.files import workers as workers_module
+from data_prep.files.workers import TOKENIZER_THREADS, WorkerDied, Workers, cpu_count
 
 
 def described(number):
@@ -30,7 +31,7 @@ def test_workers_keep_the_order_run_not_far_ahead_and_are_missed_when_killed(mon
         assert [result for result, _, _ in found] == [n * n for n in range(30)]
         assert os.getpid() not in {process for _, process, _ in found}
         assert {threads for _, _, threads in found} == {"false"}
-        with pytest.raises(WorkerDied, match="fewer workers than 2"):
+        with pytest.raises(WorkerDied, match="fewer processors than 2"):
             list(workers.map(die, range(10)))
 
 
@@ -40,3 +41,11 @@ def test_one_worker_is_this_process(monkeypatch):
         assert list(workers.map(described, range(3))) == [
             (n * n, os.getpid(), "false") for n in range(3)
         ]
+
+
+@pytest.mark.parametrize(("share", "expected"), [("150000 100000", 2), ("max 100000", 8), ("", 8)])
+def test_a_container_has_the_processors_whose_time_it_has(tmp_path, monkeypatch, share, expected):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
+    monkeypatch.setattr(workers_module, "CPU_SHARE", tmp_path / "cpu.max")
+    (tmp_path / "cpu.max").write_text(share)
+    assert cpu_count() == expected

@@ -80,5 +80,9 @@ def test_the_limit_of_a_container_counts_where_it_is_tighter(tmp_path, limit, fr
     (tmp_path / "proc/meminfo").write_text("MemTotal: 9999 kB\nMemAvailable:    8192 kB\n")
     if limit is not None:
         (group / "memory.max").write_text(f"{limit}\n")
-        (group / "memory.current").write_text(f"{1 << 20}\n")
+        (group / "memory.current").write_text(f"{3 << 20}\n")
+        files = (
+            f"inactive_file {1 << 20}\nslab 7\nactive_file {1 << 20}\n"  # which the kernel drops
+        )
+        (group / "memory.stat").write_text(f"file {2 << 20}\n{files}")
     assert free_memory_bytes(tmp_path) == free
