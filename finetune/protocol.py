@@ -1,8 +1,8 @@
 """The settings of a fine-tuning protocol, and the files that they are read from.
 
-A protocol is a TOML file in protocols/ or the user's own, which may extend another. It is written
-as a sweep of pre-training: `seeds`, [settings], and what is tried under [tune]. Options of the
-command line override it.
+A protocol is a TOML file in protocols/ or the user's own, which may extend another beside it. It is
+written as a sweep of pre-training: `seeds`, [settings], and what is tried under [tune]. Options of
+the command line override it.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,8 @@ class Protocol(Section):
         (), description="tasks of pairs to train on in both orders"
     )
     class_weights: Literal["none", "balanced"] = Field(
-        "none", description="balanced: rare classes count more in the loss, all equally in sum"
+        "none",
+        description="balanced: rare classes weigh more, so that all count equally",
     )
     precision: Literal["auto", "bf16", "fp32"] = Field(
         "auto", description="auto, bf16 or fp32; auto: bf16 where the device has it"
@@ -74,11 +75,13 @@ class Protocol(Section):
 
     def epochs_on(self, task: str) -> int:
         """Return the number of epochs on a task."""
-        return self.epochs_of.get(task, self.epochs)
+        return {_plain(n): epochs for n, epochs in self.epochs_of.items()}.get(
+            _plain(task), self.epochs
+        )
 
     def orders_on(self, task: str) -> int:
         """Return in how many orders of its texts each training example of a task is a row."""
-        return 2 if task in self.both_orders else 1
+        return 2 if _plain(task) in map(_plain, self.both_orders) else 1
 
     def optimizer(self) -> OptimizerSettings:
         """Return the settings of the optimizer."""
@@ -96,6 +99,10 @@ class Protocol(Section):
         return LearningRateSettings(
             schedule=self.schedule, peak=peak, warmup_ratio=self.warmup_ratio
         )
+
+
+def _plain(task: str) -> str:
+    return task.lower().replace("-", "").replace("_", "")  # however --tasks may name it
 
 
 def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Protocol:

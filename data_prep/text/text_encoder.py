@@ -90,6 +90,11 @@ class TextEncoder:
         pair = [self._tokens(text) for text in (first, second) if text is not None]
         return self._row(*pair, max_length=max_length)
 
+    @functools.cached_property
+    def between(self) -> list[int]:
+        """Return what stands between the texts of a pair: [SEP], with RoBERTa's twice."""
+        return [self.special["sep"]] * max(1, self.tokenizer.num_special_tokens_to_add(True) - 2)
+
     def pieces(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids of a text without [CLS] and [SEP], and the characters of each.
 
@@ -133,7 +138,7 @@ class TextEncoder:
         cls, sep = (self.tokenizer.id_to_token(self.special[role]) for role in ("cls", "sep"))
         tokenizer.post_processor = TemplateProcessing(
             single=f"{cls} $A {sep}",
-            pair=f"{cls} $A {sep} $B:1 {sep}:1",
+            pair=f"{cls} $A {f'{sep} ' * len(self.between)}$B:1 {sep}:1",
             special_tokens=[(cls, self.special["cls"]), (sep, self.special["sep"])],
         )
         return tokenizer
@@ -173,13 +178,14 @@ class TextEncoder:
         cls, sep = self.special["cls"], self.special["sep"]
         if second is None:
             return [cls, *first[: max_length - 2], sep]
-        of_first, of_second, room = len(first), len(second), max_length - 3
+        of_first, of_second = len(first), len(second)
+        room = max(0, max_length - 2 - len(self.between))
         if of_first + of_second > room:
             # Where both are cut and the room is odd, the longer one keeps one more, or the second.
             shorter = min(of_first, of_second, room // 2)
             lengths = shorter, room - shorter
             of_first, of_second = lengths[::-1] if of_first > of_second else lengths
-        return [cls, *first[:of_first], sep, *second[:of_second], sep]
+        return [cls, *first[:of_first], *self.between, *second[:of_second], sep]
 
     def _tokens(self, text: str) -> list[int]:
         if (language := self.record.moses) is not None:

@@ -87,7 +87,7 @@ def _refuse_other_classes(file: Path, known: dict[str, Any]) -> None:
 def _from_vocabulary(file: Path) -> Tokenizer:
     """Return BERT's tokenizer around a vocab.txt, with what the configuration beside it says."""
     try:
-        entries = file.read_bytes().decode().rstrip("\n").split("\n")
+        entries = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{file}: not valid UTF-8 ({error.reason}); {CHOICES}") from error
     except OSError as error:

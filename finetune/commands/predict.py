@@ -105,7 +105,8 @@ def main(arguments: argparse.Namespace) -> None:
             table.writerow(dumps(cell) if isinstance(cell, list | dict) else cell for cell in cells)
     if to is not None:
         try:
-            save_text(to, found.getvalue())
+            # Half an emoji in another column is written as its number.
+            save_text(to, found.getvalue().encode(errors="backslashreplace").decode())
         except OSError as error:
             raise ConfigError(f"cannot write {to}: {error.strerror or error}") from None
     if predictor.num_cut:

@@ -143,7 +143,7 @@ def _requested(arguments: argparse.Namespace) -> tuple["TrialSweep", SweepRecord
     for name, found in data.items():
         if protocol.class_weights != "none" and not found.task.labels:
             raise ConfigError(f"{name} has no classes to weigh; leave class_weights out")
-        if name in protocol.both_orders and len(found.task.texts) != 2:
+        if protocol.orders_on(name) == 2 and len(found.task.texts) != 2:
             raise ConfigError(
                 f"both_orders names {name}, whose examples are single texts; name tasks of pairs"
             )

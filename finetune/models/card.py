@@ -81,5 +81,5 @@ def write_card(
         has_own_code=architecture is None,
         example=example + ", top_k=None" * (task.kind == "multi-label"),
         sequence_length=record.sequence_length,
-        moses=record.tokenizer.moses,
+        moses=record.tokenizer.moses if task.kind != "answers" else None,
     )

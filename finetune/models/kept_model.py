@@ -114,7 +114,11 @@ def read_model(folder: Path) -> KeptModel:
         TokenizerError: the tokenizer is missing or damaged.
     """
     kept = TypeAdapter(KeptConfiguration)
-    record = read_json(folder / CONFIG_FILE, kept, REPEAT).tupelo_fine_tuned
+    found = read_json(folder / CONFIG_FILE, kept, REPEAT)
+    record, names = found.tupelo_fine_tuned, found.id2label
+    if record.labels and names:
+        labels = tuple(names[str(number)] for number in range(len(names)))
+        record = record.model_copy(update={"labels": labels})
     layers = record.model.num_layers
     weights, text_encoder = read_folder(folder, record, record.stock, layers, fix=REPEAT)
     with shapes_only():

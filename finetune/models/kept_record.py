@@ -97,3 +97,4 @@ class KeptConfiguration(BaseModel):
     """What is read of config.json."""
 
     tupelo_fine_tuned: KeptRecord
+    id2label: dict[str, str] = {}  # of a classifier, perhaps with new names

@@ -60,8 +60,7 @@ def _rows(pairs: list[Any]) -> Iterator[dict[str, str]]:
     """Yield the scores of each class, times 100."""
     import numpy
     from scipy.stats.contingency import crosstab
-    from sklearn.metrics import precision_recall_fscore_support  # takes seconds
-    from sklearn.preprocessing import MultiLabelBinarizer
+    from sklearn.preprocessing import MultiLabelBinarizer  # takes seconds
 
     several = isinstance(pairs[0][0], list)
     sets = [cell if several else [cell] for pair in pairs for cell in pair]
@@ -70,15 +69,16 @@ def _rows(pairs: list[Any]) -> Iterator[dict[str, str]]:
         key=lambda word: (number_in(word) is None, number_in(word) or 0.0, word),
     )
     binary_NC = MultiLabelBinarizer(classes=classes).fit_transform(sets)
-    *scores, sizes_C = precision_recall_fscore_support(
-        binary_NC[::2], binary_NC[1::2], zero_division=0
-    )
+    sizes_C, found_C = binary_NC[::2].sum(0), binary_NC[1::2].sum(0)
+    hits_C = (binary_NC[::2] & binary_NC[1::2]).sum(0)
+    sums_C = found_C, sizes_C, (found_C + sizes_C) / 2  # of precision, recall and F1
+    scores = [hits_C / numpy.maximum(sum_C, 0.5) for sum_C in sums_C]
     matrix_CC = numpy.empty((len(classes), 0))
     if not several:
         matrix_CC = crosstab(*zip(*pairs, strict=True), levels=(classes, classes)).count
     for name, shares, size, counts in zip(
         [*classes, "macro average"],
-        [*zip(*scores, strict=True), [found.mean() for found in scores]],
+        [*zip(*scores, strict=True), [sum(found) / max(1, len(found)) for found in scores]],
         [*sizes_C, sizes_C.sum()],
         [*matrix_CC, [""] * matrix_CC.shape[1]],
         strict=True,

@@ -74,11 +74,16 @@ class TrialSweep:
         for folder, _, result in ended_trials(self.folder):
             has_all = result.status == "diverged"
             if result.status == "finished" and result.task in self.data:
-                splits = self.data[result.task].test if self.predicts_test else ()
-                has_all = all(predictions_file(folder, split).exists() for split in splits)
-                has_all &= self.keep != "all" or has_model(folder)
+                has_all = self.keep != "all" or has_model(folder)
             over |= {result.folder} if has_all else set()
         return [trial for trial in self.trials if trial.folder not in over]
+
+    def lacks(self, trial: Trial) -> bool:
+        """Return whether a chosen trial has no model that stays, or not all test predictions."""
+        folder = self.folder / trial.folder
+        splits = self.data[trial.task.name].test if self.predicts_test else ()
+        has_all = all(predictions_file(folder, split).exists() for split in splits)
+        return not has_all or (self.keep == "best" and not has_model(folder))
 
     def rows_read(self, task: str) -> int:
         """Return the number of rows that a trial trains on and scores, in all epochs."""
@@ -156,11 +161,12 @@ def run_sweep(sweep: TrialSweep, at_once: int | None) -> bool:
             remove_others(sweep.folder, [trial])
 
     has_failed = TrialsRunning(sweep, missing, ended).run(at_once)
+    # Chosen only now that there are more trials, or of a command that kept no models.
+    lacking = list(filter(sweep.lacks, chosen_trials(sweep.folder, sweep.trials)))
+    if lacking:
+        print(f"{counted(len(lacking), 'chosen trial')} again, for its model or test predictions")
+    has_failed |= TrialsRunning(sweep, lacking, lambda trial: None).run(at_once)
     if sweep.keep == "best":
-        # Chosen only now that there are more trials, or of a command that kept no models.
-        chosen = chosen_trials(sweep.folder, sweep.trials)
-        lacking = [trial for trial in chosen if not has_model(sweep.folder / trial.folder)]
-        has_failed |= TrialsRunning(sweep, lacking, lambda trial: None).run(at_once)
         remove_others(sweep.folder, sweep.trials)
     return has_failed
 

@@ -51,7 +51,8 @@ def read_rows(
             records = [[line] for line in lines_of(file)]
         else:
             records = _csv_records(file, needed) if suffix == ".csv" else tab_separated(file)
-        header = list(needed) if suffix == ".txt" else []
+        has_header = suffix != ".txt" or (len(needed) > 1 and records[:1] == [list(needed)])
+        header = [] if has_header else list(needed)
         rows = named_rows(file, records, needed, header=header)
     elif suffix == ".jsonl":
         rows = list(_json_rows(file, needed))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
+from data_prep.text.moses import moses_words
 from data_prep.text.text_encoder import TextEncoder
 from finetune.tasks.task import Example
 
@@ -27,8 +28,11 @@ def tagged_windows(
     number: int, example: Example, encoder: TextEncoder, length: int
 ) -> Iterator[TokenRow]:
     """Yield [CLS] window [SEP], as `windows`; a word has its first token's output, as in BERT."""
-    ids, spans = encoder.pieces(" ".join(example.texts))
-    starts = numpy.cumsum([0, *(len(word) + 1 for word in example.texts)])
+    words, moses = example.texts, encoder.record.moses
+    if moses is not None:
+        words = tuple(moses_words(word, moses) for word in words)
+    ids, spans = encoder.pieces(" ".join(words))
+    starts = numpy.cumsum([0, *(len(word) + 1 for word in words)])
     # By the last character: some tokens begin with the space before a word.
     of_pieces = starts.searchsorted([end - 1 for _, end in spans], side="right") - 1
     words_W, firsts_W = numpy.unique(of_pieces, return_index=True)
@@ -54,11 +58,12 @@ def windows(number: int, example: Example, encoder: TextEncoder, length: int) ->
     # A token also covers what the tokenizer drops behind it, such as an accent.
     after = [*(begin for begin, _ in spans[1:]), len(example.texts[1])]
     spans = [(begin, max(end, n)) for (begin, end), n in zip(spans, after, strict=False)]
-    room, first = length - len(question) - 3, len(question) + 2
+    start_of_pair = [cls, *question, *encoder.between]
+    room, first = length - len(start_of_pair) - 1, len(start_of_pair)
     for start in range(0, max(1, len(ids) - length // 4), room - length // 4):
         window = slice(start, start + room)
         where = numpy.array([(0, 0), *spans[window]], numpy.int32)
-        row = numpy.array([cls, *question, sep, *ids[window], sep], numpy.int32)
+        row = numpy.array([*start_of_pair, *ids[window], sep], numpy.int32)
         places = numpy.array([0, *range(first, first + len(where) - 1)])
         label = (*_ends(where, example), len(where))
         yield TokenRow(number, row, places, where, label)

@@ -83,19 +83,6 @@ def test_verify_summarises_a_sound_folder_or_exits_with_1(folder, capsys):
     assert "no such file" in capsys.readouterr().out
 
 
-def test_repair_restores_what_verify_reports(corpus, tmp_path, capsys):
-    folder = tmp_path / "shards"
-    options = ["--corpus", corpus, "--data.sequence_length", "16", "--workers", "1"]
-    run("build", "--to", folder, *options)
-    run("repair", folder)
-    assert capsys.readouterr().out == f"{folder}: nothing to repair\n"
-    before = (folder / "train-00000.h5").read_bytes()
-    (folder / "train-00000.h5").unlink()
-    run("repair", folder, "--workers", "1")
-    assert capsys.readouterr().out == f"{folder}: restored train-00000.h5\n"
-    assert (folder / "train-00000.h5").read_bytes() == before
-
-
 def test_help_fits_80_columns_and_explains_each_command_and_setting(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for name in COMMANDS:

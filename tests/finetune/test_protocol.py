@@ -2,7 +2,7 @@
 
 import pytest
 
-from finetune.protocol import PROTOCOLS, load_protocol
+from finetune.protocol import PROTOCOLS, Protocol, load_protocol
 from finetune.tasks.glue import GLUE
 from pretrain.config.errors import ConfigError
 
@@ -54,6 +54,8 @@ def test_a_changed_protocol_has_another_name_and_a_grown_one_has_not():
     changed = load_protocol("quick", {"epochs": "4", "betas": ["0.8", "0.99"], "batch": "32"})
     assert (changed.name, changed.epochs) == ("quick-epochs_4-betas_0.8_0.99", 4)
     assert changed.epochs_on("MNLI") == 4
+    lower = Protocol(epochs_of={"sst2": 1}, both_orders=("stsb",))  # as --tasks may name them
+    assert (lower.epochs_on("SST-2"), lower.orders_on("STS-B"), lower.orders_on("RTE")) == (1, 2, 1)
 
 
 def test_a_protocol_of_ones_own_is_written_as_a_sweep_and_may_extend_another(tmp_path):

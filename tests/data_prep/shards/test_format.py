@@ -1,4 +1,3 @@
-import pickle
 import shutil
 
 import h5py
@@ -50,15 +49,8 @@ def test_sequences_are_one_contiguous_data_set_tied_to_the_tokenizer(folder):
         assert shard.attrs["sequence_length"] == shard["ids"].shape[1] == manifest.sequence_length
 
 
-def test_no_sequence_is_sent_to_a_process(folder):
-    split = open_shards(folder).split("valid")
-    untouched = len(pickle.dumps(split))
-    assert (
-        split.read(np.arange(3)).tolist()
-        == pickle.loads(pickle.dumps(split)).read(np.arange(3)).tolist()
-    )
-    assert len(pickle.dumps(split)) == untouched
-    assert split.read(np.array([], np.int64)).shape == (0, 16)
+def test_no_sequence_is_an_array_without_rows(folder):
+    assert open_shards(folder).split("valid").read(np.array([], np.int64)).shape == (0, 16)
 
 
 def test_the_fingerprint_is_that_of_the_sequences_and_the_tokenizer(folder, tmp_path):

@@ -5,6 +5,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertTokenizerFast, RobertaTokenizerFast, XLMRobertaTokenizerFast
 
 from data_prep.shards.manifest import sha256_of
+from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer import load as tokenizer_loading
 from data_prep.tokenizer.describe import (
     TokenizerError,
@@ -77,6 +78,8 @@ def test_a_vocabulary_file_gives_the_ids_of_hugging_faces_bert(vocabulary, optio
     assert record.special_tokens == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     assert record.vocabulary_size == len(entries)
     assert record.sha256 == sha256_of(vocabulary)
+    vocabulary.write_bytes(vocabulary.read_bytes().replace(b"\n", b"\r\n"))
+    assert load_tokenizer(str(vocabulary)).get_vocab() == ours.get_vocab()
 
 
 @pytest.mark.parametrize(("family", "joint"), [(bert, ""), (roberta, " "), (xlm_roberta, "")])
@@ -97,6 +100,8 @@ def test_a_folder_of_hugging_face_is_loaded_with_its_special_tokens(tmp_path, fa
     }
     assert record.vocabulary_size == len(theirs)
     assert record.joint == joint
+    encoder, pair = TextEncoder(ours, record), ("the boats", "a boat")  # RoBERTa: </s></s> between
+    assert encoder.ids(*pair) == theirs(*pair)["input_ids"] == encoder.exported().encode(*pair).ids
     starts = word_starts(ours)
     words = theirs(" the boats", add_special_tokens=False)["input_ids"]
     assert starts[words].sum() == 2

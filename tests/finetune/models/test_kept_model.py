@@ -41,6 +41,11 @@ def test_weights_and_outputs_are_read_back_from_a_copy_bit_for_bit(case, tmp_pat
     assert kept.record.labels == case.data.task.labels
     assert kept.record.texts == case.data.task.texts
     assert case.result.source not in (case.folder / CONFIG_FILE).read_text()
+    config = json.loads((tmp_path / "copy" / CONFIG_FILE).read_text())  # its labels renamed
+    config["id2label"] = {number: name.upper() for number, name in config["id2label"].items()}
+    (tmp_path / "copy" / CONFIG_FILE).write_text(json.dumps(config))
+    renamed = tuple(map(str.upper, case.data.task.labels))
+    assert read_model(tmp_path / "copy").record.labels == renamed
 
 
 @pytest.mark.parametrize("name", ["classes", "numbers", "stock", "stock_numbers"])

@@ -102,6 +102,13 @@ def test_no_file_is_replaced_and_none_is_written_in_part(classes, tmp_path, caps
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_half_an_emoji_in_another_column_is_written_as_its_number(classes, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a list", "user": "\\ud83d"}\n')
+    rows, to = (str(tmp_path / name) for name in ("a.jsonl", "a.csv"))
+    main(["finetune", "predict", str(classes.folder), rows, "--to", to])
+    assert "\\ud83d," in (tmp_path / "a.csv").read_text()
+
+
 def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
     classes, tmp_path, capsys, monkeypatch
 ):

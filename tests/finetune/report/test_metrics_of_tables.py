@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from finetune.report import per_class
 from finetune.report.entries import caption, report_of, shown
 from pretrain.config.errors import ConfigError
 from pretrain.reports.table import as_csv
@@ -91,3 +92,26 @@ def test_both_metrics_are_medians_over_the_seeds_at_the_rate_of_the_score(tmp_pa
     (row,) = shown(table_of(tmp_path)).rows
     # 100 x the means 0.75, 0.81, 0.78; the medians of 70, 72, 74 and of 80, 90, 82
     assert row["MRPC"].split("\n") == ["78.0", "72.0/82.0", "75.0 - 81.0", "at 0.001"]
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("a", "b"), ("b", "b"), ("a", "a")],
+        [(["a"], ["a", "b"]), ([], ["b"]), (["a"], [])],
+        [([], []), (["a"], [])],  # one label
+        [([], []), ([], [])],
+    ],
+)
+def test_scores_by_class_are_those_of_a_plain_loop(pairs):
+    *rows, mean = per_class._rows(pairs)
+    for row in rows:
+        both = [(row["class"] in ours, row["class"] in theirs) for ours, theirs in pairs]
+        right, wrong, missed = (both.count(kind) for kind in ((1, 1), (0, 1), (1, 0)))
+        expected = [right / max(1, n) for n in (right + wrong, right + missed)]
+        expected.append(right / max(1, right + (wrong + missed) / 2))
+        scores = [float(row[name]) for name in per_class.SCORES]
+        assert scores == pytest.approx([100 * one for one in expected], abs=0.051)
+        assert int(row["examples"]) == right + missed
+    f1 = sum(float(row["F1"]) for row in rows) / max(1, len(rows))
+    assert float(mean["F1"]) == pytest.approx(f1, abs=0.11)

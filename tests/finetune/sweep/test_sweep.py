@@ -252,18 +252,22 @@ def test_what_is_over_is_run_again_only_if_it_failed_or_something_of_it_is_wante
     place = tmp_path / TRIAL.folder
     place.mkdir(parents=True)
 
+    def asked(predicts_test, keep="none"):
+        return TrialSweep(tmp_path, protocol(), [TRIAL], {"tiny": data()}, predicts_test, keep)
+
     def is_over(*, predicts_test=False):
-        sweep = TrialSweep(tmp_path, protocol(), [TRIAL], {"tiny": data()}, predicts_test)
-        return sweep.missing() == []
+        return asked(predicts_test).missing() == []
 
     assert not is_over()
     for status in ("failed", "diverged", "finished"):
         scores = {"dev": {"accuracy": 0.5}} if status == "finished" else {}
         save_result(place, result_of(TRIAL, protocol(), status, reason="", scores=scores))
         assert is_over() == (status != "failed")
-        assert is_over(predicts_test=True) == (status == "diverged")
+        assert is_over(predicts_test=True) == (status != "failed")
+    # Of a chosen trial test predictions are wanted later too, and the model.
+    assert asked(True).lacks(TRIAL) and not asked(False).lacks(TRIAL)
     predictions_file(place, "test").touch()
-    assert is_over(predicts_test=True)
+    assert not asked(True).lacks(TRIAL) and asked(True, "best").lacks(TRIAL)
 
 
 def test_cores_are_divided_among_the_workers(monkeypatch):

@@ -111,6 +111,13 @@ def test_empty_last_lines_of_several_columns_are_nothing(tmp_path):
     assert found == [Example(("one",), None, "0")]
 
 
+def test_the_names_of_columns_in_a_txt_are_no_example(tmp_path):
+    file = tmp_path / "train.txt"
+    file.write_text("text\tlabel\none\ta\ntwo\tb\n")
+    data = read_own(OwnTask(train=file, dev=file))
+    assert (data.task.labels, len(data.train)) == (("a", "b"), 2)
+
+
 def test_a_regression_has_numbers(tmp_path):
     rows = [{"text": "t", "label": value} for value in ("1e-1", 2, -0.5)]
     data = read_own(own(tmp_path, rows, regression=True))

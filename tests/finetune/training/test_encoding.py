@@ -1,5 +1,7 @@
 """Rows of texts, of tagged words and of questions: what the model sees, learns, and is asked."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 import torch
@@ -8,12 +10,14 @@ from finetune.tasks.task import Answer, Example, Task, TaskData
 from finetune.training.encoding import encode_split, encode_task
 from finetune.training.metrics import METRICS
 from finetune.training.targets import Spans, Tags, target_of
+from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
 
 
 class Letters:
     """A text encoder of which every letter is a token, and the space before a word part of one."""
 
-    pad, special = 0, {"cls": 2, "sep": 3}
+    pad, special, between = 0, {"cls": 2, "sep": 3}, [3]
+    record = SimpleNamespace(moses=None)
 
     def ids(self, first, second, *, max_length):
         return [2, *map(ord, first), 3, *map(ord, second), 3][:max_length]
@@ -44,6 +48,14 @@ def test_a_word_has_the_output_of_its_first_token_in_a_window_with_tokens_before
     target = target_of(Task("t", ("A", "B", "O"), (), ("words",), form="tags"), [example.label])
     logits = logits_of(split, [(0, 0, 1, 1.0), (0, 3, 1, 1.0), (1, 0, 1, 1.0)], 3)
     assert target.predictions(logits, split) == [(1, 0, 0, 1, 1, 2)]  # the last has no token
+
+
+def test_tagged_words_go_through_moses_where_the_text_of_training_did(tmp_path):
+    encoder = text_encoder_of(trained("wordpiece", moses="en"), tmp_path, moses="en")
+    example = Example(("The", "parser's", "names."), (0, 1, 2), "0")
+    (row,) = encode_split([example], "tags", encoder, 40).meaning
+    assert row.ids.tolist() == encoder.ids("The parser's names.")
+    assert (row.where.tolist(), row.label) == ([0, 1, 2], (0, 1, 2))
 
 
 def test_windows_cover_the_text_and_hold_the_answer_where_they_can():
