@@ -12,7 +12,7 @@ from pretrain.config.recipe import settings_with
 from pretrain.config.settings import RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
-from pretrain.data.shards import open_data
+from pretrain.data.shards import existing_shards, open_data, with_tokenizer
 from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.held_out import HeldOutSums
 from pretrain.model.objectives.objective import Objective
@@ -62,6 +62,8 @@ def build(recipe: str | Path | RunSettings, values: Mapping[str, Any] | None = N
         ShardError: the shards that are counted are damaged.
     """
     chosen = settings(recipe, values)
+    if chosen.model.transformers is not None and (shards := existing_shards(chosen)) is not None:
+        chosen = with_tokenizer(chosen, shards)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they are
         torch.default_generator.manual_seed(chosen.seed)
         model = build_objective(chosen.model, chosen.objective, chosen.electra)

@@ -93,9 +93,6 @@ class SplitSequences:
         identity.append(self._manifest.tokenizer.sha256)
         return hashlib.sha256("\n".join(identity).encode()).hexdigest()
 
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_maps": {}}  # pickled, a memory map becomes a copy of the file
-
 
 class ShardSet:
     """An opened shard folder."""

@@ -15,7 +15,10 @@ from pretrain.config.recipe import load_settings
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.convert.exports.hf_format import CONFIG_FILE, is_export, read_export
 from pretrain.convert.external.fairseq_tupe import read_tupe
-from pretrain.convert.external.transformers_folder import read_transformers_model
+from pretrain.convert.external.transformers_folder import (
+    read_transformers_model,
+    transformers_folder,
+)
 from pretrain.convert.model import Pretrained as Pretrained
 from pretrain.convert.model import restored_network as restored_network
 
@@ -53,6 +56,8 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
         return read_tupe(Path(place))
     file = folder / CONFIG_FILE
     is_on_hub = not folder.exists() and folder.suffix != ".pt" and HUB_NAME.fullmatch(str(place))
+    if is_on_hub and is_export(downloaded := transformers_folder(str(place))):
+        return read_export(downloaded)
     # A classifier of ours with its own code has no pre-training head.
     if is_on_hub or (file.is_file() and read_json_object(file).get("model_type") != "tupelo"):
         return read_transformers_model(str(place))

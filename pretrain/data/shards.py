@@ -33,6 +33,7 @@ from pretrain.config.settings import (
     RunSettings,
     explained,
 )
+from pretrain.config.settings.transformers_config import with_special_ids
 
 # The masks of the held-out sequences are the same for every run, whatever its seed.
 HELD_OUT_SEED = 0
@@ -197,6 +198,16 @@ def masking_of(shards: ShardSet, settings: RunSettings) -> Masking:
         random_token_share=data.mask_shares[1],
         holes=holes_of(tokenizer),
     )
+
+
+def with_tokenizer(settings: RunSettings, shards: ShardSet) -> RunSettings:
+    """Return the settings; a new model of transformers pads with the padding of the tokenizer."""
+    config = settings.model.transformers
+    if not isinstance(config, dict) or settings.model.folder is not None:
+        return settings
+    config = with_special_ids(config, shards.manifest.tokenizer.special_tokens)
+    model = settings.model.model_copy(update={"transformers": config})
+    return settings.model_copy(update={"model": model})
 
 
 def held_out_fingerprint(shards: ShardSet, settings: RunSettings) -> str:

@@ -14,10 +14,9 @@ from pretrain.config.ds_config import compute_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import PLATEAU_MARGIN
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings
-from pretrain.config.settings.transformers_config import with_special_ids
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
-from pretrain.data.shards import held_out_fingerprint, open_data, with_text_of
+from pretrain.data.shards import held_out_fingerprint, open_data, with_text_of, with_tokenizer
 from pretrain.distributed.failures import joined_ranks
 from pretrain.distributed.hardware import PeakFlops, peak_flops
 from pretrain.distributed.ranks import Ranks, from_all_ranks, on_first_rank
@@ -65,14 +64,14 @@ def run(
     """
     is_new = request.beginning == "start"
     shards = on_first_rank(ranks, lambda: open_data(request.settings))
-    settings = _with_tokenizer(with_text_of(request.settings, shards.manifest), shards)
+    settings = with_tokenizer(with_text_of(request.settings, shards.manifest), shards)
     request = request._replace(settings=settings)
     launch = _launch(settings, shards, ranks)
     entropy: float = launch["frequency_entropy"]
     predicts_words = settings.objective != REPLACED_TOKEN_DETECTION
     record = RunRecord(request.folder)
     resumption = on_first_rank(ranks, lambda: _resumption(request, record, ds_config, launch))
-    checkpoint, settings = resumption.checkpoint, resumption.longer or settings
+    checkpoint = resumption.checkpoint
     if ranks.is_first and not is_new:
         print(resumption.describe())
     rate = peak_flops(ranks.device, compute_type(ds_config))
@@ -87,9 +86,9 @@ def run(
         saved = Checkpoint(checkpoint)
         progress.load(saved.content.progress)
         engine.restore(saved)
-    if ranks.is_first and resumption.longer is not None:
+    if ranks.is_first and resumption.longer:
         before, now = resumption.changes["steps"]
-        print(f"lengthened from {before:,} to {now:,} steps, schedules {request.lengthen}ed")
+        print(f"lengthened from {before:,} to {now:,} steps, schedules stretched")
     if is_new:
         on_first_rank(ranks, lambda: record.create(settings, engine.ds_config, shards))
     elif resumption.changes or request.beginning == "elastic":  # perhaps other micro-batches
@@ -111,16 +110,6 @@ def run(
         print(f"note: held-out loss {loss:.2f}, unigram entropy {entropy:.2f}: {advice}")
 
 
-def _with_tokenizer(settings: RunSettings, shards: ShardSet) -> RunSettings:
-    """Return the settings; a new model of transformers pads with the padding of the tokenizer."""
-    config = settings.model.transformers
-    if not isinstance(config, dict) or settings.model.folder is not None:
-        return settings
-    config = with_special_ids(config, shards.manifest.tokenizer.special_tokens)
-    model = settings.model.model_copy(update={"transformers": config})
-    return settings.model_copy(update={"model": model})
-
-
 def _resumption(
     request: RunRequest, record: RunRecord, ds_config: dict[str, Any], launch: dict[str, Any]
 ) -> Resumption:
@@ -138,7 +127,7 @@ def _resumption(
         elastic=request.beginning == "elastic",
         lengthen=request.lengthen,
     )
-    if request.lengthen is not None and resumption.longer is None:
+    if request.lengthen and not resumption.longer:
         print("note: --lengthen has no effect, the run has this length already")
     return resumption
 

@@ -7,6 +7,7 @@ model.safetensors    of a `BertForMaskedLM` or an `ElectraForPreTraining`, or of
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -218,9 +219,11 @@ def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:
 
 
 def is_export(folder: Path) -> bool:
-    """Return whether the folder holds a model that was exported here."""
+    """Return whether the folder holds a model that was exported here, with its head."""
     file = folder / CONFIG_FILE
-    return file.is_file() and RECORD in read_json_object(file)
+    content = read_json_object(file) if file.is_file() else {}
+    heads = re.search("MaskedLM|PreTraining", str(content.get("architectures")))
+    return RECORD in content and heads is not None
 
 
 def read_export(folder: Path) -> Pretrained:

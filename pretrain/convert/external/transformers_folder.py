@@ -127,25 +127,30 @@ def transformers_folder(place: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    def has_one_of(names: tuple[str, ...]) -> bool:
+    def has_one_of(folder: Path, names: tuple[str, ...]) -> bool:
         return any(file.is_file() for name in names for file in folder.glob(name))
+
+    def fetched(*, offline: bool) -> Path:
+        for weights in STORED_WEIGHTS:  # the pickled ones only where there are no others
+            patterns = ["*.json", *TOKENIZER_FILES, "*.py", weights]
+            folder = Path(
+                snapshot_download(place, allow_patterns=patterns, local_files_only=offline)
+            )
+            if has_one_of(folder, (weights,)):
+                break
+        return folder
 
     try:
         with contextlib.suppress(LocalEntryNotFoundError):
-            folder = Path(snapshot_download(place, local_files_only=True))
+            folder = fetched(offline=True)
             # Another program may have loaded the weights alone.
-            if has_one_of(STORED_WEIGHTS) and has_one_of(TOKENIZER_FILES):
+            if has_one_of(folder, STORED_WEIGHTS) and has_one_of(folder, TOKENIZER_FILES):
                 return folder
         connect_to_hub()
-        for weights in STORED_WEIGHTS:  # the pickled ones only where there are no others
-            patterns = ["*.json", *TOKENIZER_FILES, "*.py", weights]
-            folder = Path(snapshot_download(place, allow_patterns=patterns))
-            if has_one_of((weights,)):
-                break
+        return fetched(offline=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError, OSError) as error:
         raise ConfigError(
             f"there is no folder {place}, and the Hugging Face Hub has no model of that "
             f"name, or cannot be reached ({reason_of(error)}); check the name, or download its "
             "files elsewhere and give their folder"
         ) from None
-    return folder

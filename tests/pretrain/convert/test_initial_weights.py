@@ -51,14 +51,6 @@ def test_schedules_begin_anew_and_a_resumed_run_needs_the_source_no_more(command
     assert lines(resumed, "launches.jsonl")[-1]["initial_weights"] is None
 
 
-def test_a_run_from_before_the_settings_existed_has_their_defaults(source, tmp_path):
-    settings = json.loads((source / "run.json").read_text())
-    settings.pop("initial_weights")
-    settings["model"].pop("position_projection_bias")
-    (tmp_path / "run.json").write_text(json.dumps(settings))
-    assert load_settings(tmp_path) == load_settings(source)
-
-
 def settings_of(source, shards, *words):
     return load_settings(
         "tiny_cpu",

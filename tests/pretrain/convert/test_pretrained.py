@@ -94,3 +94,5 @@ def test_weights_of_another_variant_are_refused_by_name(source):
     wider = pretrained.model.model_copy(update={"vocabulary_size": 2048})
     with pytest.raises(ConfigError, match=r"weight is \(1024, .* instead of \(2048, "):
         pretrained._replace(model=wider).checked()
+    with pytest.raises(ConfigError, match="objective=toy; this needs a model of objective="):
+        restored_network(pretrained._replace(objective="toy"))

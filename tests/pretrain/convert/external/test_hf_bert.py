@@ -1,9 +1,11 @@
 """BERT as Hugging Face saves it, against transformers' own BertForMaskedLM."""
 
 import json
+import os
 
 import pytest
 import torch
+from huggingface_hub._tree_cache import TreeCacheEntry, write_tree_cache
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining
 
@@ -139,6 +141,9 @@ def test_a_model_that_was_downloaded_is_used_without_asking_the_hub(tmp_path, mo
     (stored / "refs").mkdir()
     (stored / "refs" / "main").write_text("a" * 40)
     model = save(folder)
+    # As the library notes what the repository has, other files too.
+    entries = {name: TreeCacheEntry(1, "b" * 40) for name in (*os.listdir(folder), "README.md")}
+    write_tree_cache(str(stored), "a" * 40, entries)
     assert_same_logits(load_pretrained("some/bert"), model)
     (folder / "vocab.txt").rename(tmp_path / "vocab.txt")  # as after AutoModel.from_pretrained
     with pytest.raises(AssertionError, match="the Hub was asked"):
@@ -147,3 +152,12 @@ def test_a_model_that_was_downloaded_is_used_without_asking_the_hub(tmp_path, mo
 
 def unreachable():
     raise AssertionError("the Hub was asked")
+
+
+def test_an_export_on_the_hub_is_what_it_is_in_a_folder(tmp_path, monkeypatch):
+    save(tmp_path)
+    place = "pretrain.convert.pretrained"
+    monkeypatch.setattr(f"{place}.transformers_folder", lambda name: tmp_path)
+    monkeypatch.setattr(f"{place}.is_export", lambda folder: folder == tmp_path)
+    monkeypatch.setattr(f"{place}.read_export", lambda folder: folder)
+    assert load_pretrained("some/encoder") == tmp_path
