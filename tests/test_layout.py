@@ -48,10 +48,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 32_108,
-    "lines of benchmarks": 1_482,
-    "lines of tests": 27_319,
-    "words of docs": 13_686,
+    "lines of the packages": 32_105,
+    "lines of benchmarks": 1_481,
+    "lines of tests": 27_309,
+    "words of docs": 13_677,
     "words of a page": 1_500,
 }
 

@@ -8,7 +8,7 @@ import pytest
 from pretrain.config.ds_config import DS_CONFIGS, read_ds_config
 from tests.forked_command import run_module
 
-from .support_matrix.cells import PRECISIONS, STAGES, Cell, chosen_cells, supported
+from .support_matrix.cells import PRECISIONS, STAGES, chosen_cells
 from .support_matrix.table import DOCUMENT, block, support_table
 
 
@@ -26,15 +26,6 @@ def test_every_two_values_of_two_settings_work_together(tmp_path, ranks):
     found = [json.loads(line) for line in output.read_text().splitlines()]
     assert len(found) == len(chosen_cells(ranks))
     assert [line for line in found if line[1]] == []
-
-
-def test_the_choice_contains_every_two_values_that_can_meet():
-    cells = [cell for cell in supported(1) + supported(2) if not cell.compiles]
-    chosen = chosen_cells(1) + chosen_cells(2)
-    assert len(chosen) < len(cells) / 8
-    for one, other in itertools.combinations(range(len(Cell._fields)), 2):
-        possible = {(cell[one], cell[other]) for cell in cells}
-        assert {(cell[one], cell[other]) for cell in chosen} == possible
 
 
 def test_the_shipped_configurations_are_those_that_are_tried():

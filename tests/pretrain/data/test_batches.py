@@ -3,9 +3,9 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from data_prep.masking import IGNORED
+from data_prep.masking import IGNORED, Masking, mask_sequences
 from data_prep.shards.format import SplitSequences
-from data_prep.tokenizer.describe import word_starts
+from data_prep.tokenizer.describe import holes_of, word_starts
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.data.batches import (
@@ -20,7 +20,6 @@ from pretrain.data.shards import (
     HELD_OUT_SEED,
     existing_shards,
     held_out_fingerprint,
-    masking_of,
     open_data,
     shards_folder,
 )
@@ -108,18 +107,15 @@ def test_a_run_starts_at_any_item_without_reading_those_before(opened, shards, m
 
 
 def test_words_are_those_of_the_tokenizer_beside_the_shards(opened, shards):
-    chosen = settings(shards, "--data.masking", "words")
-    starts = word_starts(Tokenizer.from_file(str(opened.tokenizer_path)))
-    assert (masking_of(opened, chosen).word_starts == starts).all()
-    rows = MaskedSplit(opened, "train", chosen)
-    numbers = numpy.arange(50)
-    batch = rows.batch(numbers, seed=1, epoch=0)
-    hidden = numpy.zeros((50, 32), bool)
-    hidden.reshape(-1)[batch.positions_M[batch.labels_M != IGNORED].numpy()] = True
-    ids = rows.split.read(numbers)
-    special = numpy.isin(ids, list(opened.manifest.tokenizer.special_tokens.values()))
-    inside = ~starts[ids[:, 1:]] & ~special[:, :-1]  # continues the word of the column before it
-    assert (hidden[:, 1:] == hidden[:, :-1])[inside].all()
+    words = ("--data.masking", "spans", "--data.masked_probability", "0.3")
+    chosen = settings(shards, *words, "--data.mask_shares", "0.5,0.2")
+    tokenizer = Tokenizer.from_file(str(opened.tokenizer_path))
+    shares = {"mask_token_share": 0.5, "random_token_share": 0.2, "holes": holes_of(tokenizer)}
+    rows, numbers = MaskedSplit(opened, "train", chosen), numpy.arange(50)
+    asked = Masking("spans", 0.3, word_starts=word_starts(tokenizer), **shares)
+    key = {"seed": 1, "epoch": 0, "tokenizer": opened.manifest.tokenizer, "masking": asked}
+    expected = mask_sequences(rows.split.read(numbers), numbers, **key)
+    assert (rows.batch(numbers, seed=1, epoch=0).ids_BS.numpy() == expected.ids).all()
 
 
 def test_words_of_writing_without_spaces_are_refused(shards, monkeypatch):

@@ -1,18 +1,19 @@
 """Replaced-token detection in the engine and in a run: stages, ranks, evaluation, resume."""
 
+import json
+
 import pytest
 import torch
 
 from data_prep.shards.format import open_shards
-from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.convert.pretrained import load_pretrained
 from pretrain.data.batches import HeldOutBatches, Place
 from pretrain.distributed.ranks import start_ranks
 from pretrain.engine.parameter_groups import parameter_groups
+from pretrain.model.cost import training_cost
 from pretrain.model.objectives.catalog import build_objective
-from pretrain.train.checks import check_data
 from tests.pretrain.conftest import lines
 from tests.pretrain.engine import training_case as case
 
@@ -74,6 +75,16 @@ def test_an_evaluation_has_the_parts_that_a_plain_pass_over_all_rows_has(run, sh
     assert last["loss"] == pytest.approx(total, rel=1e-6)
 
 
+def test_its_size_and_the_flops_of_both_networks_are_counted(run):
+    settings = load_settings(run)
+    kind = settings.objective, settings.electra
+    of_pass = training_cost(settings.model, 32, *kind).of_pass  # two passes a step
+    five_steps = 10 * of_pass(rows=4, predictions=20, kept=[1.0, 1.0], ranks=1)
+    assert lines(run, "metrics.jsonl")[0]["full_depth_flops"] == pytest.approx(five_steps)
+    model, result = build_objective(settings.model, *kind), (run / "result.json").read_text()
+    assert json.loads(result)["parameters"] == sum(p.numel() for p in model.parameters())
+
+
 @pytest.mark.ranks
 def test_two_ranks_evaluate_and_train_as_one(run, command, tmp_path):
     """Whose last batches of an evaluation are filled with rows that do not count."""
@@ -91,13 +102,3 @@ def test_frequencies_are_the_bias_of_the_generator(shards):
     model = build_objective(settings.model, settings.objective, settings.electra)
     load_initial_weights(model, settings, open_shards(shards))
     assert model.generator.head.output_bias.exp().sum().item() == pytest.approx(1, rel=1e-5)
-
-
-def test_weights_of_another_objective_or_generator_do_not_begin_a_run(run, shards):
-    words = ("--initial_weights", str(run), "--data.shards", str(shards))
-    with pytest.raises(ConfigError, match="were trained with objective=.*, and this run has obj"):
-        check_data(load_settings("tiny_cpu", words))
-    words = (*ELECTRA[:2], "--model.positions", "tupe-r", *words, "--electra.generator_width")
-    with pytest.raises(ConfigError, match="there and 1.0 here; give --electra.generator_width 0.5"):
-        check_data(load_settings("tiny_cpu", (*words, "1")))
-    check_data(load_settings("tiny_cpu", (*words, "0.5")))

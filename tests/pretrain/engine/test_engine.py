@@ -131,7 +131,9 @@ def test_fused_adam_is_refused_on_a_cpu_and_where_it_is_not_installed(kind, devi
         check_machine(settings, {}, device)
 
 
-def test_an_fp16_overflow_skips_the_step_and_halves_the_scale(monkeypatch):
+def test_an_fp16_overflow_skips_the_step_and_halves_the_scale_which_a_resume_keeps(
+    monkeypatch, tmp_path
+):
     ranks, settings = start_ranks(), case.case_settings()
     # Slow on a CPU, but the same code path.
     monkeypatch.setattr(get_accelerator(), "is_fp16_supported", lambda: True)
@@ -150,3 +152,8 @@ def test_an_fp16_overflow_skips_the_step_and_halves_the_scale(monkeypatch):
     for (_, before, _), (was_skipped, after, _) in zip(found, found[1:], strict=False):
         assert after == (before / 2 if was_skipped else before)
     assert all((norm == math.inf) == was_skipped for was_skipped, _, norm in found)
+    again = Engine(case.build_model(settings), settings, config, ranks, MicroBatches(2, 4))
+    assert again.loss_scale() == 2.0**24
+    again.restore(case.saved(engine, tmp_path, 9))
+    assert again.loss_scale() == engine.loss_scale() == found[-1][1]
+    assert again.snapshot().counters == engine.snapshot().counters

@@ -1,4 +1,4 @@
-"""Replaced-token detection against transformers' ELECTRA, double loops and the softmax itself."""
+"""Replaced-token detection against transformers' ELECTRA and the softmax itself."""
 
 import math
 from functools import partial
@@ -100,6 +100,14 @@ def test_stock_electra_has_the_loss_and_the_gradients_of_transformers_in_every_p
             difference = (found[name].detach() - gradient).norm()
             # Of a bias of keys, which softmax ignores, nothing but rounding is left.
             assert difference < 1e-4 * gradient.norm() + 1e-5, name
+
+
+def test_a_word_that_was_guessed_right_is_not_replaced():
+    ids_BS, places_M = torch.tensor([[9, 4, 4], [7, 4, 8]]), torch.tensor([1, 2, 4, 5])
+    labels_M, drawn_M = torch.tensor([5, 6, 3, IGNORED]), torch.tensor([5, 8, 2, 1])
+    filled_BS, replaced_BS = filled_in(ids_BS, places_M, labels_M, drawn_M)
+    assert filled_BS.tolist() == [[9, 5, 8], [7, 2, 8]]
+    assert replaced_BS.tolist() == [[False, False, True], [False, True, False]]
 
 
 def test_words_are_drawn_as_often_as_the_softmax_says():

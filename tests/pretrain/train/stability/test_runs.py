@@ -17,6 +17,8 @@ from tests.selection import mostly_slow
 
 from .trouble_case import REWINDS, SCENARIOS, words
 
+FAULTY = "tests.pretrain.train.stability.run_with_fault"
+
 
 def run_scenarios(shards, folder, names, ranks=1):
     words = [shards, folder, *names]
@@ -157,10 +159,15 @@ def test_two_ranks_rewind_together(shards, tmp_path, name):
     assert errors.count("rewinding to the checkpoint of step 10") == 1
 
 
+def test_evaluations_take_no_training_time(command, tmp_path):
+    words = command.words("--run-folder", tmp_path, "--steps", 4, "--evaluation.every_steps", 2)
+    assert command.run(words, module=FAULTY, FAULT="evaluate:0:3")[0] == 0
+    assert lines(tmp_path, "evals.jsonl", without=())[-1]["training_seconds"] < 3
+
+
 def test_a_hang_that_keeps_the_lock_of_the_interpreter_prints_the_stacks(command, tmp_path):
     words = command.words("--run-folder", tmp_path / "run")
-    module = "tests.pretrain.train.stability.run_with_fault"
-    status, _, errors = command.run(words, module=module, FAULT="hang:0:7")
+    status, _, errors = command.run(words, module=FAULTY, FAULT="hang:0:7")
     assert status == 0  # it continued
     _, _, stacks = errors.partition("Timeout (0:00:03)!")
     assert "in faulty_step" in stacks and "in _take_steps" in stacks
