@@ -38,7 +38,7 @@ from their_trainer import Curve, fastest_precision, their_run
 from data_prep.files.program import run_program
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.config.run_files import EvaluationLine, read_checked_lines
+from pretrain.config.run_files import EvaluationLine, read_checked_lines, was_stopped_by_anomaly
 from pretrain.config.settings import ModelSettings
 from pretrain.config.settings.transformers_config import FIELDS, FREE
 from pretrain.data.shards import open_data, shards_folder
@@ -155,10 +155,11 @@ class Comparison:
 
 def our_run(recipe: str, words: Sequence[str], rate: float, minutes: float, folder: Path) -> Curve:
     """Train with `tupelo train` for the same time; the run folder is `folder`."""
-    own = ["--learning_rate.peak", str(rate), "--hours", str(minutes / 60)]
-    command = [sys.executable, "-m", "tupelo", "train", recipe, *words, *own]
+    words = [*words, "--learning_rate.peak", str(rate), "--hours", str(minutes / 60)]
+    command = [sys.executable, "-m", "tupelo", "train", recipe, *words, "--run-folder", str(folder)]
     shutil.rmtree(folder, ignore_errors=True)  # begun and stopped: it starts anew, as theirs does
-    subprocess.run([*command, "--run-folder", str(folder)], check=True)
+    if status := subprocess.run(command, check=False).returncode:
+        return [(0, 0.0, math.inf)] if was_stopped_by_anomaly(folder) else sys.exit(status)
     rows = read_checked_lines(folder / "evals.jsonl", EvaluationLine)
     return [(row["step"], row["training_seconds"], row["loss"]) for row in rows]
 
@@ -171,12 +172,10 @@ def print_summary(theirs: dict[int, Curve], ours: dict[int, Curve]) -> None:
     for seed, curve in theirs.items():
         _, seconds, end = curve[-1]
         there = place_of_loss(((after, loss) for _, after, loss in ours[seed]), end)
-        ratio = None if there is None else seconds / there
-        ratios.append(-math.inf if ratio is None else ratio)  # below any that was reached
+        ratios.append(seconds / there if there else -math.inf)  # below any that was reached
         print(
             f"| {seed} | {end:.3f} after {seconds:.0f} s | {ours[seed][-1][2]:.3f} | "
-            f"{'never' if there is None else f'{there:.0f} s'} | "
-            f"{'-' if ratio is None else f'{ratio:.1f}'} |"
+            f"{f'{there:.0f} s | {ratios[-1]:.1f}' if there else 'never | -'} |"
         )
     median = statistics.median(ratios)
     print("\nmedian:", f"{median:.1f} times sooner" if median > 0 else "never")

@@ -90,9 +90,9 @@ class Saver:
             raise failure
 
     def _attempt(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
-        # On a CPU, training has priority over writing.
-        os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
         try:
+            # On a CPU, training has priority over writing.
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
             self._write(step, snapshot, progress)
         except BaseException as failure:  # `wait` raises it in the thread of the caller
             self._failure = failure

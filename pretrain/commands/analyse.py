@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Analyse the runs, and write the files."""
     name, analysis = arguments.name, lookup(ANALYSES, arguments.name, setting="NAME")
     for option, value in (("--rows", arguments.rows), ("--shards", arguments.shards)):
-        if value is not None and not analysis.reads_rows:
+        if value is not None and not analysis.reads_rows and arguments.checkpoint != 0:
             raise ConfigError(
                 f"{option}={value} has no effect: {name} looks at weights only; remove it"
             )

@@ -51,7 +51,7 @@ def check_table_rates(settings: RunSettings) -> None:
         if rate != 1 and name not in rates:
             raise ConfigError(
                 f"optimizer.{name}={rate:g} has no effect with model.positions="
-                f"{settings.model.positions!r}, which has no such table; remove it"
+                f"{settings.model.positions!r}, which has no such table; give --optimizer.{name} 1"
             )
 
 

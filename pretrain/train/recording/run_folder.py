@@ -165,13 +165,13 @@ class RunRecord:
     def log(self, metrics: dict[str, Any]) -> None:
         """Append a line to metrics.jsonl and TensorBoard."""
         self._metrics.append(metrics)
-        if self._curves is not None:
+        if self._curves is not None and self.settle():  # on a full disk TensorBoard would fail
             self._curves.show(metrics["step"], scalars_of_metrics(metrics, self._settings))
 
     def log_evaluation(self, evaluation: dict[str, Any]) -> None:
         """Append a line to evals.jsonl and TensorBoard."""
         self._evaluations.append(evaluation)
-        if self._curves is not None:
+        if self._curves is not None and self.settle():
             self._curves.show(evaluation["step"], scalars_of_evaluation(evaluation))
 
     def finish(self, result: dict[str, Any]) -> None:
