@@ -29,7 +29,7 @@ def test_kills_at_random_moments(new_run, variant):
     run = new_run(variant)
     moments = random.Random(variant.name)
     for steps in (0, moments.randint(1, 7), moments.randint(1, 7)):
-        seconds = moments.uniform(0, 0.1 if steps else 1)
+        seconds = moments.uniform(0, 0.1 if steps else 0.2)
         assert -signal.SIGKILL in run.start("killed_after", steps, seconds).wait()
     if not run.is_finished:
         run.finish()
