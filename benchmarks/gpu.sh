@@ -31,7 +31,7 @@ part() { # NAME SECONDS COMMAND ...; not longer than what is left of 570 s
   local name=$1 limit=$2 from=$SECONDS status=0 left=$((570 - SECONDS + began))
   shift 2
   [[ ! $dry ]] || left=600 limit=600 # a machine that does other work, too
-  ((left > 20)) || { say "$name: left out, no time"; return; }
+  ((left > 20)) || { say "$name: left out, no time" && echo "$name" >>"$work/failed"; return; }
   ((limit < left)) || limit=$left
   # The shell lets what it runs side by side ignore SIGINT, at which pytest prints its results.
   timeout -s INT -k 10 "$limit" env --default-signal=INT "$@" >"$out/$name.txt" 2>&1 || status=$?
@@ -61,7 +61,7 @@ if [[ -f $here/tupelo.tgz ]]; then
   python3 -m pip install -q --no-index --no-deps --target "$work/site" "$here"/wheels/*.whl || exit 1
   export PYTHONPATH=$work/site:$PWD
 else
-  cd "$here/.." && source ./environment.sh && prepare_environment test || exit 1
+  cd "$here/.." && source ./environment.sh && prepare_environment test && began=$SECONDS || exit 1
   export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 fi
 python=$(command -v python3) && PATH=$(dirname "$python"):$PATH # ninja is beside it
@@ -74,18 +74,19 @@ pytest=("$python" -m pytest -q --tb=short -p no:cacheprovider)
 tests=(-n5 --dist worksteal tests/pretrain/engine/test_gpu.py tests/tupelo/test_loaded_encoder.py)
 first=(-m gpu -n4 tests/pretrain/engine/test_gpu.py -k 'follow_the_formula and 64-dtype or never_waits')
 precisions=(fp32 bf16 fp16 bf16-fused fp16-fused)
-variants=(bert-a tupe-r hugging-face drop dropout drop-dropout sdpa)
+variants=(tupe-r bert-a hugging-face drop dropout drop-dropout sdpa)
 if [[ $dry ]]; then
   export CUDA_VISIBLE_DEVICES='' TRITON_INTERPRET=1 OMP_NUM_THREADS=1
   shape=2,64,32,4 quarter=$shape steps=32 losses=3 deadline=600 vocabulary=1024 tests[0]=--collect-only
   first=(tests/pretrain/model/kernels/test_triton_attention.py -k are_those_of_the_formula)
-  precisions=(fp32 bf16) variants=(bert-a tupe-r hugging-face drop)
+  precisions=(fp32 bf16) variants=(tupe-r bert-a hugging-face drop)
   small=(--data.max_words 60000 --data.sequence_length 32 --model.max_sequence_length 32
     --model.num_layers 4 --model.width 64 --model.num_heads 2 --model.feedforward_width 256
     --model.vocabulary_size 1024 --batch.global_sequences 8 --evaluation.rows 16
     --log_every_steps 1 --learning_rate.peak 3e-3)
 else
   nvidia-smi --query-gpu=name,driver_version,memory.total,power.limit --format=csv,noheader || exit 1
+  CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} && export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES%%,*} # one
   ip link set lo up 2>/dev/null
   [[ ! -d /usr/local/cuda ]] || export CUDA_HOME=${CUDA_HOME:-/usr/local/cuda} # nvcc in PATH may be a script
   export TORCH_EXTENSIONS_DIR=$work/extensions NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo}
@@ -106,7 +107,6 @@ from pretrain.distributed.deepspeed_library import fused_adam
 '$dry' or fused_adam()" &
 part warm 175 "${steps_py[@]}" --warm --variants "${variants[@]:0:4}" &
 [[ $dry ]] || part warm_more 175 "${steps_py[@]}" --warm --variants "${variants[@]:4}" &
-[[ $dry ]] || part warm_kernels 150 "$python" benchmarks/gpu/kernels.py "$work/warm.json" --warm &
 part precisions 178 "$python" benchmarks/steps.py --shape $quarter --vocabulary $vocabulary \
   --variants "${precisions[@]}" --losses $losses --json "$out/precisions.json" &
 part gpu_tests 168 "${pytest[@]}" -m gpu "${tests[@]}" &
@@ -127,10 +127,9 @@ part killed_run 150 "$python" benchmarks/gpu/killed_run.py "$work/run" $steps "$
 cp "$work/run"/killed_run.json "$work/run"/run/{metrics,evals,launches}.jsonl "$out" 2>/dev/null
 shown=(killed_run:34)
 
-phase 'E: where the time goes, and what would be faster'
-part kernels 80 "$python" benchmarks/gpu/kernels.py "$out/kernels.json"
+phase 'E: where the time goes'
 part profile 60 "$python" -m tupelo profile "$recipe" "${small[@]}" --to "$work/profile"
-shown=(kernels:54 profile:40)
+shown=(profile:40)
 
 phase end
 if [[ -s $work/failed ]]; then

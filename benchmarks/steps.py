@@ -246,6 +246,7 @@ class Turns:
             lines = str(error).strip().splitlines() or [""]
             self.failures[name] = f"{type(error).__name__}: {lines[0]}"[:200]
             self.steps.pop(name, None)
+            self.found.pop(name, None)
             print(f"{name}: {self.failures[name]}", file=sys.stderr, flush=True)
 
     def build(self, name: str, words: str) -> None:
@@ -328,10 +329,11 @@ class Turns:
         for name, found in timed.items():
             low, median, high = statistics.quantiles(found["seconds"] * 2, n=4)
             pairs = zip(found["seconds"], next(iter(timed.values()))["seconds"], strict=False)
+            tokens = self.shape.length * self.shape.sequences
             found |= {
                 "median": median,
                 "quartiles": (low, high),
-                "tokens_per_second": self.shape.length * self.shape.sequences / median,
+                "tokens_per_second": tokens * self.ranks.world_size / median,
                 "time": statistics.median(own / other for own, other in pairs),
             }
             if self.ranks.device == "cuda":

@@ -36,7 +36,7 @@ from pretrain.analysis.panels import Findings, Record, empty_figure
 from pretrain.analysis.subjects import Subject
 from pretrain.config.errors import ConfigError
 from pretrain.model.position_encoding import PositionEncoding
-from pretrain.model.position_tables import ProjectedPositions, RelativeBias
+from pretrain.model.position_tables import ProjectedDistances, ProjectedPositions, RelativeBias
 from pretrain.model.positions import POSITION_ENCODINGS
 from pretrain.reports.html import line_style
 
@@ -157,7 +157,7 @@ def correlation_parts(encoding: PositionEncoding, length: int) -> dict[str, Matr
             query_NRH, key_NRH = module(length)
             product = query_NRH[:, :length] @ key_NRH[:, :length].transpose(1, 2)
             parts[PROJECTED] = (product * encoding.score_scale).double().numpy()
-        elif isinstance(module, RelativeBias):
+        elif isinstance(module, RelativeBias | ProjectedDistances):
             parts[RELATIVE] = module(length).double().numpy()
     return parts
 

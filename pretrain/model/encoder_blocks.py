@@ -59,10 +59,8 @@ def is_post_norm(model: nn.Module, blocks: Sequence[nn.Module]) -> bool:
         for module in model.modules()  # the outer ones first
         if set(blocks) < set(module.modules())
     ]
-    typed = [config for config in configs if hasattr(config, "model_type")]
-    kind = typed[-1].model_type if typed else type(model).__name__
-    if kind == "tupelo":  # an export
-        return bool(typed[-1].norm == "post")
+    types = [config.model_type for config in configs if hasattr(config, "model_type")]
+    kind = types[-1] if types else type(model).__name__
     if kind not in POST_NORM + PRE_NORM:
         raise ConfigError(
             f"LayerDrop does not know whether a block of {kind} returns the output of a norm: give "

@@ -88,12 +88,7 @@ class _Case(NamedTuple):
     def terms(self, projected: Tensor) -> PositionTerms:
         length, device, dtype = projected.shape[1], projected.device, projected.dtype
         terms = terms_of_pass(self.encoding, self.backend, length, device=device, dtype=dtype)
-        terms = self.encoding.of_layer(terms, 0, length)
-        if terms.query_key_NSH is None:
-            return terms
-        # Their gradient is a sum of that of q and k, which cancels for a bias of the projections.
-        q_NSH, k_NSH = terms.query_key_NSH
-        return terms._replace(query_key_NSH=(q_NSH.detach(), k_NSH.detach()))
+        return self.encoding.of_layer(terms, 0, length)
 
 
 def _results(
@@ -107,14 +102,13 @@ def _results(
     leaf = projected.detach().requires_grad_()
     run = torch.compile(attend, dynamic=False, fullgraph=True) if case.compiles else attend
     output_BNSH: Tensor = run(leaf, case.terms(leaf))
-    names = [name for name, _ in case.encoding.named_parameters()]
-    gradients = torch.autograd.grad(
+    of_qkv, *others = torch.autograd.grad(
         (output_BNSH.transpose(1, 2) * upstream_BSNH).sum(),  # in the layout that a block gives
         [leaf, *case.encoding.parameters()],
         allow_unused=True,  # encodings that are added to the embeddings
     )
-    results = {"output": output_BNSH.detach()}
-    for name, gradient in zip(["q, k and v", *names], gradients, strict=True):
-        if gradient is not None:
-            results[f"gradient of {name}"] = gradient
+    results = {"output": output_BNSH.detach(), "gradient of q, k and v": of_qkv}
+    # Together: that of a bias of projections cancels, and what is left of it alone is rounding.
+    if known := [gradient.flatten() for gradient in others if gradient is not None]:
+        results["gradient of positions"] = torch.cat(known)
     return results

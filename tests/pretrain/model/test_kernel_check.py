@@ -38,10 +38,11 @@ def test_a_backend_that_agrees_is_trusted_with_every_encoding(backend, positions
     assert check(backend, positions, dtype=dtype) is None
 
 
+@pytest.mark.parametrize("positions", ["bert-ad", "tupe-a-tie-cls", "tupe-r"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_gradient_that_cancels_is_no_disagreement(backend):
+def test_a_gradient_that_cancels_is_no_disagreement(backend, positions):
     words = ("--model.position_projection_bias", "true")
-    assert check(backend, "bert-ad", *words, dtype=torch.bfloat16) is None
+    assert check(backend, positions, *words, dtype=torch.bfloat16) is None
 
 
 DROPOUT = ("--model.attention_dropout", "0.1")
