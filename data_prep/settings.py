@@ -55,7 +55,7 @@ class TextSettings(Section):
         "cannot be read: stop, or go on without it and up to half of other lines",
     )
     max_words: int | None = Field(
-        None, ge=1, description="stop reading after this many words, counting repetitions"
+        None, ge=1, description="stop reading after so many words between spaces, repeated or not"
     )
     deduplicate: Deduplication = Field(
         "paragraphs",

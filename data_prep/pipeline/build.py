@@ -24,6 +24,7 @@ from data_prep.files.quoting import quoted
 from data_prep.files.workers import Workers, cpu_count
 from data_prep.pipeline.reading import EARLY_SEGMENTS, counts_of, read_segments, read_sources
 from data_prep.pipeline.segments import (
+    PARTED,
     SEGMENT_BYTES,
     SEGMENTS,
     EncodedSegment,
@@ -340,7 +341,7 @@ class _Build:
             words += " (less in a larger vocabulary, none with byte-bpe)"
         if _trained_kind(self.settings) is not None:
             used = np.zeros(size, np.bool_)
-            for segment in segments:
+            for segment in segments[:1024]:  # gigabytes
                 used[np.fromfile(segment.files.path("train.ids"), id_type(size))] = True
             used[[*tokenizer.special_tokens.values()]] = True
             unused = 1 - used.sum() / max(size, asked)
@@ -367,8 +368,7 @@ class _Build:
         share = splits["valid"].tokens / sum(split.tokens for split in splits.values())
         if share > MOST_HELD_OUT * self.settings.valid_fraction:
             print(
-                f"warning: {share:.0%} of the tokens are held out, in whole documents; put empty "
-                "lines between documents of a text file, or add :documents=line to its name",
+                f"warning: {share:.0%} of the tokens are held out, in whole documents; {PARTED}",
                 file=sys.stderr,
             )
         return splits

@@ -2,15 +2,24 @@
 
 import itertools
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.workers import Workers
-from data_prep.pipeline.segments import ReadSegment, ReadTask, Segment, SegmentFiles
+from data_prep.pipeline.segments import PARTED, ReadSegment, ReadTask, Segment, SegmentFiles
 from data_prep.settings import BuildSettings, DamagedFiles
-from data_prep.sources.source import EXPECTED_SKIPS, INVALID_UTF8, CannotReadOn, CorpusError, Source
+from data_prep.sources.source import (
+    EXPECTED_SKIPS,
+    INVALID_UTF8,
+    CannotReadOn,
+    CorpusError,
+    FileSource,
+    Source,
+)
 from data_prep.text.sampling import EvenSample
 
 # A source is judged at its end, and where so many segments, 64 MB, are done: the beginning of a
@@ -60,6 +69,9 @@ def read_sources(
             is_enough = num_words >= most_words
             if segment.is_last or is_enough or len(own) >= EARLY_SEGMENTS:
                 _refuse_skipped(own, sources[segment.source], settings)
+            if len(own) == EARLY_SEGMENTS and sum(one.begun for one in own) <= 1:
+                name = sources[segment.source].name
+                print(f"warning: {name}: one document so far; {PARTED}", file=sys.stderr)
             if is_enough:  # workers may have read ahead
                 sources = sources[: segment.source + 1]
                 break
@@ -74,8 +86,7 @@ def read_sources(
     if sum(segment.begun for segment in segments) <= 1:
         raise CorpusError(
             f"{', '.join(source.name for source in sources)}: a single document, which cannot be "
-            "split into train and valid; give more text, or put an empty line between documents "
-            "of a text file, or add :documents=line to its name"
+            f"split into train and valid; give more text, or {PARTED}"
         )
     return segments
 
@@ -99,7 +110,9 @@ def _read_tasks(
     number = len(done)
     first = done[-1].source + done[-1].is_last if done else 0
     for place, source in enumerate(sources[first:], start=first):
-        task = ReadTask(SegmentFiles(workplace, number), place, source, [], settings)
+        # Without most of its files: each segment is sent to a process.
+        lean = replace(source, files=source.files[:1]) if isinstance(source, FileSource) else source
+        task = ReadTask(SegmentFiles(workplace, number), place, lean, [], settings)
         if done and done[-1].source == place:
             last = done[-1]
             task = task._replace(end=last.end, num_raw=last.num_raw, read_bytes=last.read_bytes)

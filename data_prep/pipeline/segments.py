@@ -25,6 +25,7 @@ from data_prep.text.holes import without_holes
 from data_prep.text.sampling import Before, EvenSample
 from data_prep.tokenizer.cleaning import clean
 
+PARTED = "put empty lines between documents of a text file, or add :documents=line to its name"
 SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
 SEGMENTS = "segments"  # the folder of their files, in the working folder
 SKIPPED = "skipped: "  # in counts of cleaning, before the reason

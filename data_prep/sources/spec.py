@@ -22,7 +22,7 @@ from data_prep.sources.places import (
 )
 from data_prep.sources.python_docs import PythonDocs
 from data_prep.sources.source import CannotReadOn, CorpusError, DamagedFile, FileSource, Source
-from data_prep.sources.streams import COMPRESSIONS, opened, opened_text
+from data_prep.sources.streams import COMPRESSIONS
 from data_prep.sources.tables import CsvFiles, HubDataset, JsonLines, ParquetFiles
 from data_prep.sources.text import TextFiles
 from data_prep.sources.wikiextractor import WikiExtractorFiles
@@ -46,15 +46,13 @@ def open_sources(texts: Iterable[str], damaged_files: DamagedFiles) -> list[Sour
     """
     sources = [open_source(text, damaged_files=damaged_files) for text in texts]
     refused: dict[str, list[str]] = {}
-    for source in sources if damaged_files == "stop" else ():
-        open_file = opened if isinstance(source, ParquetFiles) else opened_text
-        for file in source.files if isinstance(source, FileSource) else ():
+    for source in (one for one in sources if isinstance(one, FileSource)):
+        for file in source.files:
             try:
-                with open_file(file):
-                    pass
+                next(source.records(file), None)
             except DamagedFile as error:
                 refused.setdefault(error.reason, []).append(str(file))
-    if refused:
+    if refused and damaged_files == "stop":
         listed = "; ".join(f"{', '.join(files)} ({reason})" for reason, files in refused.items())
         raise CannotReadOn(
             f"these files cannot be read: {listed}; convert them, for example with iconv, or leave "

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from data_prep.settings import PYTHON_DOCS
 from data_prep.sources import python_docs, tables
 from data_prep.sources.source import CorpusError, Document, Skipped
-from data_prep.sources.spec import open_source
+from data_prep.sources.spec import open_source, open_sources
 from tests.data_prep.sources.source_case import read
 from tests.data_prep.sources.test_damaged import COMPRESS as BY_SUFFIX
 
@@ -106,6 +106,13 @@ def test_rows_of_csv_are_documents_with_any_separator_and_in_utf16(tmp_path, nam
         ["x"],
         ["läst"],
     ]
+
+
+def test_a_file_without_the_column_is_refused_before_others_are_read(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "One."}\n')
+    (tmp_path / "infos.json").write_text('{"default": {}}\n')
+    with pytest.raises(CorpusError, match="infos.json: has no column 'text', it has default"):
+        open_sources([str(tmp_path)], "stop")
 
 
 def test_utf16_cut_within_a_character_and_rows_that_are_no_csv_are_damage(tmp_path):
