@@ -84,7 +84,7 @@ def main(arguments: argparse.Namespace) -> None:
     is_conll = to is not None and to.suffix.lower() == ".conll"
     if is_conll and kept.record.kind != "tags":
         raise ConfigError(f"--to {to}: the model predicts {kept.record.kind}; name a .csv file")
-    if empty := sum(not "".join(text).strip() for text in texts):
+    if empty := sum(not all(part.strip() for part in text) for text in texts):
         print(f"warning: rows without text, predicted too: {empty:,}", file=sys.stderr)
     refuse_unusable_gpus()
     predictor = Predictor(kept, torch.device("cuda" if torch.cuda.is_available() else "cpu"))

@@ -162,12 +162,13 @@ def run_sweep(sweep: TrialSweep, at_once: int | None) -> bool:
 
     has_failed = TrialsRunning(sweep, missing, ended).run(at_once)
     # Chosen only now that there are more trials, or of a command that kept no models.
-    lacking = list(filter(sweep.lacks, chosen_trials(sweep.folder, sweep.trials)))
+    chosen = chosen_trials(sweep.folder, sweep.trials)
+    lacking = list(filter(sweep.lacks, chosen))
     if lacking:
         print(f"{counted(len(lacking), 'chosen trial')} again, for its model or test predictions")
     has_failed |= TrialsRunning(sweep, lacking, lambda trial: None).run(at_once)
     if sweep.keep == "best":
-        remove_others(sweep.folder, sweep.trials)
+        remove_others(sweep.folder, sweep.trials, chosen)  # not by what a repeat scored
     return has_failed
 
 
@@ -196,9 +197,9 @@ def chosen_trials(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
     return chosen
 
 
-def remove_others(folder: Path, trials: Sequence[Trial]) -> None:
+def remove_others(folder: Path, trials: Sequence[Trial], kept: Sequence[Trial] = ()) -> None:
     """Remove the models of all trials of these encoders and tasks but the chosen ones."""
-    chosen = {trial.folder for trial in chosen_trials(folder, trials)}
+    chosen = {trial.folder for trial in kept or chosen_trials(folder, trials)}
     groups = {trial.group for trial in trials}
     for place, _, result in ended_trials(folder):
         if (result.task, result.folder_name) in groups and result.folder not in chosen:

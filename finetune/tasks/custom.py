@@ -105,7 +105,7 @@ def read_own(own: OwnTask) -> TaskData:
     files: Files = {name: file for name in SPLITS if (file := getattr(own, name)) is not None}
     task, found, notes = (_of_tokens if own.form in OF_TOKENS else _of_table)(own, files)
     train, dev = found["train"], found.get("dev")
-    if empty := sum(not "".join(example.texts).strip() for example in train):
+    if empty := sum(not all(map(str.strip, example.texts)) for example in train):
         notes.append(f"warning: {counted(empty, 'row')} of {own.train} without text")
     texts = [text for example in train for text in example.texts]
     num_quoted = sum(text[1:].endswith('"') and text[0] == '"' for text in texts)

@@ -68,7 +68,7 @@ def encode_task(
     def split(examples: Sequence[Example]) -> EncodedSplit:
         return encode_split(examples, data.task.kind, text_encoder, sequence_length)
 
-    swapped = [example._replace(texts=example.texts[::-1]) for example in data.train]
+    swapped = (example._replace(texts=example.texts[::-1]) for example in data.train)
     train = split([*data.train, *(swapped if orders == 2 else [])])
     return EncodedTask(
         data.task,
@@ -95,6 +95,7 @@ def encode_split(
         places = [row.places for row in found]
     else:
         found, places = [], None
-        ids = [text_encoder.ids(*each.texts, max_length=length) for each in examples]
+        listed = (text_encoder.ids(*each.texts, max_length=length) for each in examples)
+        ids = [numpy.array(row, numpy.int32) for row in listed]
     rows = TokenRows(ids, pad=text_encoder.pad, longest=length, places=places)
     return EncodedSplit(rows, examples, found)

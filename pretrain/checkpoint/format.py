@@ -177,17 +177,28 @@ def write_part(
         OSError: it cannot be written.
     """
     file = folder / f"part_{rank:05d}.safetensors"
+    save_tensors(tensors, file)
+    write_through(file)
+    part = PartRecord(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
+    return {file.name: part}
+
+
+def save_tensors(
+    tensors: Mapping[str, Tensor], file: Path, metadata: dict[str, str] | None = None
+) -> None:
+    """Write safetensors, with the permissions of other new files.
+
+    Raises:
+        OSError: they cannot be written.
+    """
     try:
-        save_file(dict(tensors), file)
+        save_file(dict(tensors), file, metadata)
     except SafetensorError as error:
         # It gives the text of the operating system's error only.
         found = re.search(r"\(os error (\d+)\)", str(error))
         words = (int(found[1]), os.strerror(int(found[1]))) if found else (str(error),)
         raise OSError(*words) from None
-    file.chmod(folder.stat().st_mode & 0o666)  # by safetensors readable by the owner only
-    write_through(file)
-    part = PartRecord(sha256=sha256_of(file), size_bytes=file.stat().st_size, pieces=dict(pieces))
-    return {file.name: part}
+    file.chmod(file.parent.stat().st_mode & 0o666)  # by safetensors readable by the owner only
 
 
 def complete(partial: Path, content: Content) -> Path:

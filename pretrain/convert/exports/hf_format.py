@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from safetensors.torch import save_file
 from torch import Tensor
 
 from data_prep.files.atomic import save_text
 from data_prep.shards.manifest import TOKENIZER_FILE, TokenizerRecord
 from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.load import load_tokenizer
+from pretrain.checkpoint.format import save_tensors
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.settings import (
@@ -146,7 +146,8 @@ def write_folder(
         for name, file in CODE_FILES.items():
             code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
             save_text(folder / name, code)
-    save_weights(folder / WEIGHTS_FILE, weights)
+    whole = {name: tensor.contiguous() for name, tensor in weights.items()}
+    save_tensors(whole, folder / WEIGHTS_FILE, {"format": "pt"})
     write_tokenizer(
         folder, text_encoder, sequence_length=sequence_length, with_token_types=stock is not None
     )
@@ -176,13 +177,6 @@ def write_tokenizer(
         **names,
     }
     save_text(folder / TOKENIZER_CONFIG_FILE, json.dumps(config, indent=2) + "\n")
-
-
-def save_weights(file: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write weights as safetensors, with the permissions of other new files."""
-    whole = {name: tensor.contiguous() for name, tensor in weights.items()}
-    save_file(whole, file, metadata={"format": "pt"})
-    file.chmod(file.parent.stat().st_mode & 0o666)  # by safetensors readable by the owner only
 
 
 def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:

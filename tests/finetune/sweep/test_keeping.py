@@ -86,6 +86,13 @@ def test_the_model_of_the_best_rates_median_seed_stays_and_no_other(undisturbed)
     assert record.parent.parent == expected_choice(undisturbed)
 
 
+def test_a_repeat_that_scores_otherwise_keeps_its_model(trials, tmp_path, monkeypatch):
+    run_sweep(sweep_in(tmp_path, keep="none"), 1)
+    monkeypatch.setitem(SCORES, 3e-3, (0.6, 0.8, 0.85))  # as on a GPU
+    run_sweep(sweep_in(tmp_path), 1)
+    (_,) = tmp_path.rglob(f"{MODEL_FOLDER}/config.json")
+
+
 def test_what_was_said_before_about_models_holds_until_something_else_is_said(tmp_path):
     data, rules = {"letters": task_data()}, protocol()
 
