@@ -48,10 +48,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 32_105,
-    "lines of benchmarks": 1_481,
-    "lines of tests": 27_309,
-    "words of docs": 13_681,
+    "lines of the packages": 32_104,
+    "lines of benchmarks": 1_379,
+    "lines of tests": 27_308,
+    "words of docs": 13_552,
     "words of a page": 1_500,
 }
 

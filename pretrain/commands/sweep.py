@@ -4,7 +4,7 @@
     tupelo sweep bert_a mine.toml --seeds 3   two arms with three seeds each
     tupelo sweep theta_bar                    the arms and seeds of a spec
     tupelo sweep --hours 2                    two hours for each run
-    tupelo sweep --smoke                      all of it, tiny, in a minute
+    tupelo sweep smoke                        all of it, tiny, in a minute
 
 The first arm is the baseline. Runs and report go to runs/NAME. The command that it prints
 continues a sweep. Several GPUs are divided evenly among runs. Any setting can be changed for all
@@ -54,7 +54,6 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--seeds", nargs="+", type=int, metavar="N", help="a count (3) or a list (4 8 9)"
     )
-    parser.add_argument("--smoke", action="store_true", help="a tiny sweep: does it work here?")
     parser.add_argument(
         "--budget",
         metavar="UNIT[=AMOUNT]",
@@ -88,10 +87,6 @@ def main(arguments: argparse.Namespace) -> None:
             "a sweep starts the launcher of its runs itself (--gpus, --hostfile), but this process "
             "has one already; start it without, or: unset RANK"
         )
-    if arguments.smoke:
-        if arguments.recipe:
-            raise ConfigError("--smoke trains arms of its own; leave out it or the recipes")
-        arguments.recipe, arguments.smoke = ["smoke"], False  # as the line to continue names it
     folder = _folder(arguments)
     sweep = Sweep(arguments)
     by_point = points_tried(sweep, folder)

@@ -18,7 +18,7 @@ from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import held_out_fingerprint, open_data, with_text_of, with_tokenizer
 from pretrain.distributed.failures import joined_ranks
-from pretrain.distributed.hardware import PeakFlops, peak_flops
+from pretrain.distributed.hardware import peak_flops
 from pretrain.distributed.ranks import Ranks, from_all_ranks, on_first_rank
 from pretrain.distributed.signals import Interruption
 from pretrain.engine.agreement import refused_once
@@ -93,7 +93,13 @@ def run(
         on_first_rank(ranks, lambda: record.create(settings, engine.ds_config, shards))
     elif resumption.changes or request.beginning == "elastic":  # perhaps other micro-batches
         on_first_rank(ranks, lambda: record.describe(settings, engine.ds_config))
-    launch |= _execution(engine, rate, ds_config)
+    launch |= {
+        "matrix_rate": dataclasses.asdict(rate),
+        "execution": dataclasses.asdict(engine.execution),
+        "micro_batches": dataclasses.asdict(engine.micro_batches),
+        "precision": str(compute_type(ds_config)).removeprefix("torch."),
+        "zero_stage": engine.zero_stage,
+    }
     launch["initial_weights"] = initial_weights
     launch["resumed_from"] = None if is_new else progress.step
     launch["changed_settings"] = resumption.changes
@@ -154,17 +160,6 @@ def _built(
         sequences_before=resumption.micro_sequences,
     )
     return engine, initial
-
-
-def _execution(engine: Engine, rate: PeakFlops, ds_config: dict[str, Any]) -> dict[str, Any]:
-    """Return how a launch computes, as it is recorded."""
-    return {
-        "matrix_rate": dataclasses.asdict(rate),
-        "execution": dataclasses.asdict(engine.execution),
-        "micro_batches": dataclasses.asdict(engine.micro_batches),
-        "precision": str(compute_type(ds_config)).removeprefix("torch."),
-        "zero_stage": engine.zero_stage,
-    }
 
 
 def _launch(settings: RunSettings, shards: ShardSet, ranks: Ranks) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def options_in(line):
 def as_commands(text):
     """Return a page with long lines joined, and the scripts as the commands that they start."""
     text = text.replace("\\\n", " ").replace("./run_finetune.sh", "tupelo finetune run")
-    text = text.replace("./run_pretrain.sh -", "tupelo sweep -")
+    text = text.replace("./run_pretrain.sh -", "tupelo sweep -").replace(" --smoke", " smoke")
     return text.replace("./run_pretrain.sh", "tupelo train")
 
 

@@ -65,9 +65,8 @@ def test_a_request_for_more_steps_may_be_repeated_after_a_kill_and_at_the_end(co
     output = continued(command, run, *longer)
     assert "resuming from step 15" in output and "--lengthen has no effect" in output
     schedule = Schedule(load_settings(run), 1)
-    for row in lines(run, "metrics.jsonl"):
-        if row["step"] > 10:
-            assert row["learning_rate"] == schedule.plan(row["step"]).learning_rate
+    for row in (row for row in lines(run, "metrics.jsonl") if row["step"] > 10):
+        assert row["learning_rate"] == schedule.plan(row["step"]).learning_rate
     assert_same_run(run, once)
     before, loss = files(run), lines(run, "evals.jsonl")[-1]["loss"]
     assert continued(command, run, *longer).splitlines()[-2:] == [

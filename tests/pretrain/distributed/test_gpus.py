@@ -115,8 +115,8 @@ def test_a_run_refuses_gpus_that_torch_cannot_use(machine, cpu_torch, monkeypatc
 def test_torch_goes_on_asking_cuda_and_not_the_driver_after_deepspeed():
     """Which would make it count GPUs that this torch cannot use."""
     variable = "PYTORCH_NVML_BASED_CUDA_CHECK"
-    code = "from pretrain.distributed.deepspeed_library import import_deepspeed as call; call()"
-    code += f"; import os; assert os.environ['{variable}'] == '0'"
+    load = "import os, pretrain.distributed.deepspeed_library as it; it.import_deepspeed()"
+    code = f"{load}; assert os.environ['{variable}'] == '0'"
     kept = {name: value for name, value in os.environ.items() if name != variable}
     subprocess.run([sys.executable, "-c", code], env=kept, check=True)
 

@@ -16,7 +16,6 @@ from transformers import (
 from pretrain.convert.exports.hf_format import CODE_FILES
 from pretrain.convert.model import ENCODER_ALONE
 from pretrain.convert.pretrained import load_pretrained
-from pretrain.model.encoder_blocks import blocks_of, is_post_norm
 from tests.pretrain.convert.exports.loading import loaded, rows
 from tests.selection import mostly_slow
 
@@ -47,12 +46,6 @@ def test_an_encoder_saved_without_its_head_is_one_of_transformers_again(exported
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     assert load_pretrained(tmp_path).objective == ENCODER_ALONE
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_layer_drop_knows_where_the_norms_of_an_export_are(exported, norm):
-    model = loaded(AutoModelForMaskedLM, exported("tupe-r", norm))
-    assert is_post_norm(model, blocks_of(model, None)) is (norm == "post")
 
 
 def test_the_file_of_the_model_names_every_file_that_it_needs():

@@ -187,7 +187,7 @@ def test_a_sweep_says_what_it_will_do(here, run, capsys):
     assert "\nsteps take about 12 h 00 min, starts and evaluations apart; a run: bert" in output
     assert all("--hours 2 " in call for call in here.calls(" train "))
     with pytest.raises(ConfigError, match="max_words"):  # of shards for other recipes
-        run("--smoke", "--name", "y")
+        run("smoke", "--name", "y")
     assert "continue with: tupelo sweep smoke --name y" in capsys.readouterr().out
 
 

@@ -49,9 +49,8 @@ def test_each_arm_is_tried_with_each_value_and_trained_with_its_best(
     monkeypatch.setenv("STUB_LOSSES", "one-0.25=5.2 one-0.5=5.0 two-0.25=5.0 two-0.5=5.2")
     run(spec, "--name", "x")
     found = [(folder.removeprefix("runs/x/"), seed) for _, folder, seed, _ in trained(here)]
-    first = "1000000"
-    points = [(arm, p) for arm in ("one", "two") for p in ("0.25", "0.5")]
-    trials = [(f"trials/{arm}-{p}-seed{first}", first) for arm, p in points]
+    points = [f"{arm}-{p}" for arm in ("one", "two") for p in ("0.25", "0.5")]
+    trials = [(f"trials/{point}-seed1000000", "1000000") for point in points]
     runs = [(f"{arm}-seed{seed}", seed) for seed in "34" for arm in ("one", "two")]
     assert found == [*trials, *runs]
     for call in here.calls(" train "):
