@@ -75,9 +75,8 @@ class Protocol(Section):
 
     def epochs_on(self, task: str) -> int:
         """Return the number of epochs on a task."""
-        return {_plain(n): epochs for n, epochs in self.epochs_of.items()}.get(
-            _plain(task), self.epochs
-        )
+        of_tasks = {_plain(name): epochs for name, epochs in self.epochs_of.items()}
+        return of_tasks.get(_plain(task), self.epochs)
 
     def orders_on(self, task: str) -> int:
         """Return in how many orders of its texts each training example of a task is a row."""

@@ -50,7 +50,7 @@ LEVELS = {
 BUDGET = {
     "lines of the packages": 32_104,
     "lines of benchmarks": 1_379,
-    "lines of tests": 27_308,
+    "lines of tests": 27_312,
     "words of docs": 13_552,
     "words of a page": 1_500,
 }

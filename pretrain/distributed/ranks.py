@@ -9,7 +9,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from data_prep.files.quoting import plain
+from data_prep.files.quoting import first_line
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.deepspeed_library import import_deepspeed
 from pretrain.distributed.freed_memory import keep_freed_memory
@@ -60,10 +60,8 @@ def start_ranks() -> Ranks:
             torch.cuda.set_device(number)
             torch.ones(1, device="cuda")
         except RuntimeError as error:  # such as a GPU for which this torch has no kernels
-            raise ConfigError(
-                f"GPU {number} cannot be used: {plain(str(error).partition(chr(10))[0])}; to use "
-                "the CPU: export CUDA_VISIBLE_DEVICES="
-            ) from None
+            fix = "to use the CPU: export CUDA_VISIBLE_DEVICES="
+            raise ConfigError(f"GPU {number} fails ({first_line(error)}); {fix}") from None
     if not distributed.is_initialized():
         if not is_launched():
             # Without a launcher DeepSpeed would look for MPI. A store in memory needs no port.

@@ -2,6 +2,7 @@
 
 import faulthandler
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from pretrain.checkpoint.writer import Saver
 from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import AnomalyError, ConfigError
 from pretrain.config.settings import RunSettings
-from pretrain.data.batches import HeldOutBatches, Place, TrainingBatches, batches_from
+from pretrain.data.batches import HeldOutBatches, MaskedBatch, Place, TrainingBatches, batches_from
 from pretrain.distributed.hardware import PeakFlops, peak_memory_bytes
 from pretrain.distributed.ranks import DelayedAllReduce, on_first_rank
 from pretrain.distributed.signals import Interruption, silence_unread_output
@@ -131,11 +132,7 @@ class Trainer:
                 progress.counters.left_out_steps += 1
                 progress.counters.step = plan.step
             else:
-                torch.manual_seed(plan.dropout_seed(self.ranks.rank))
-                micro_batches = plan.micro_batches(batches)
-                result = self.engine.train_step(micro_batches, plan.learning_rate)
-                progress.add_step(plan, result)
-                self.monitor.history.add(plan.step, result)
+                self._take_step(plan, batches)
             display.advance()
             asked = {"stop": float(self.interruption.cause is not None)}
             self._handle(self.all_reduce.start({**asked, **self.monitor.history.next_read()}))
@@ -146,6 +143,12 @@ class Trainer:
             if self._stops:
                 break
         return horizon.is_end(progress.step)
+
+    def _take_step(self, plan: StepPlan, batches: Iterator[MaskedBatch]) -> None:
+        torch.manual_seed(plan.dropout_seed(self.ranks.rank))
+        result = self.engine.train_step(plan.micro_batches(batches), plan.learning_rate)
+        self.progress.add_step(plan, result)
+        self.monitor.history.add(plan.step, result)
 
     def _expect_a_step(self) -> None:
         """Let the stacks of all threads be printed if this rank takes no step for long.

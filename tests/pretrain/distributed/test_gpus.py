@@ -134,3 +134,7 @@ def test_a_rank_without_a_gpu_is_one_line(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(ConfigError, match="rank 1 of this machine has no GPU: torch sees 1"):
         start_ranks()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: torch.zeros(1) @ torch.zeros(2))
+    with pytest.raises(ConfigError, match="^GPU 0 fails .*; to use the CPU: export CUDA_V"):
+        start_ranks()
