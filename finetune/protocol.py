@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, field_validator
 
+from data_prep.files.quoting import one_spelling
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe_files import read_toml
 from pretrain.config.settings import LearningRateSettings, OptimizerSettings, Section, explained
@@ -53,8 +54,7 @@ class Protocol(Section):
         (), description="tasks of pairs to train on in both orders"
     )
     class_weights: Literal["none", "balanced"] = Field(
-        "none",
-        description="balanced: rare classes weigh more, so that all count equally",
+        "none", description="balanced: rare classes weigh more, so that all count equally"
     )
     precision: Literal["auto", "bf16", "fp32"] = Field(
         "auto", description="auto, bf16 or fp32; auto: bf16 where the device has it"
@@ -75,12 +75,12 @@ class Protocol(Section):
 
     def epochs_on(self, task: str) -> int:
         """Return the number of epochs on a task."""
-        of_tasks = {_plain(name): epochs for name, epochs in self.epochs_of.items()}
-        return of_tasks.get(_plain(task), self.epochs)
+        of_tasks = {one_spelling(name): epochs for name, epochs in self.epochs_of.items()}
+        return of_tasks.get(one_spelling(task), self.epochs)
 
     def orders_on(self, task: str) -> int:
         """Return in how many orders of its texts each training example of a task is a row."""
-        return 2 if _plain(task) in map(_plain, self.both_orders) else 1
+        return 2 if one_spelling(task) in map(one_spelling, self.both_orders) else 1
 
     def optimizer(self) -> OptimizerSettings:
         """Return the settings of the optimizer."""
@@ -98,10 +98,6 @@ class Protocol(Section):
         return LearningRateSettings(
             schedule=self.schedule, peak=peak, warmup_ratio=self.warmup_ratio
         )
-
-
-def _plain(task: str) -> str:
-    return task.lower().replace("-", "").replace("_", "")  # however --tasks may name it
 
 
 def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Protocol:

@@ -124,17 +124,16 @@ class LayerDrop:
     def attach(self, engine: Any) -> None:
         """Follow the steps of a DeepSpeed engine, instead of calls of `begin_step`.
 
-        At ZeRO stage 3 the gradients of the step before are cleared:
-        DeepSpeed would apply them again to blocks that are skipped. A skipped block has a gradient
-        of zero at every stage: momentum and weight decay still move its weights.
+        At ZeRO stage 3 the gradients of the step before are cleared: DeepSpeed would apply them
+        again to blocks that are skipped. A skipped block has a gradient of zero at every stage:
+        momentum and weight decay still move its weights.
 
         Args:
             engine: that `deepspeed.initialize` returned for the model.
 
         Raises:
             ConfigError: it is another model's, offloads its optimizer, its gradients cannot be
-                cleared, or it accumulates micro-batches with different blocks with overlap_comm at
-                stage 1.
+                cleared, or it accumulates different blocks with overlap_comm at stage 1.
         """
         if not set(self.blocks) <= set(engine.module.modules()):
             raise ConfigError("this engine trains another model than the one of this LayerDrop")

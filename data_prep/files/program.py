@@ -15,8 +15,8 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from data_prep.files.errors import UserError
+from data_prep.files.processors import THREADS, cpu_count
 from data_prep.files.quoting import on_one_line, plain
-from data_prep.files.workers import THREADS, cpu_count
 
 # Set by the shell scripts: within them PATH is not that of the user's shell.
 COMMAND_VARIABLE = "TUPELO_COMMAND"
@@ -43,8 +43,8 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
     """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each file of shards stays open
-    if cpu_count() < len(os.sched_getaffinity(0)):  # torch sees the processors, not the share
-        os.environ.setdefault(THREADS, str(cpu_count()))
+    if (count := cpu_count()) < len(os.sched_getaffinity(0)):  # torch does not see the share
+        os.environ.setdefault(THREADS, str(count))
     if WAIT_POLICY not in os.environ:
         os.environ.setdefault(LOOKS_BEFORE_SLEEP, "0" if _is_beside_others() else "10000")
     if isinstance(sys.stdout, TextIOWrapper):

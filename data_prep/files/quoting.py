@@ -39,3 +39,8 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def one_spelling(name: str) -> str:
+    """Return the form in which spellings are compared: SST-2, sst_2 and sst2 are one name."""
+    return name.lower().replace("-", "").replace("_", "")

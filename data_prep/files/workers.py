@@ -4,7 +4,6 @@ Workers are spawned, not forked: the tokenizer and the progress bar run threads 
 and a process forked while one of them holds a lock may deadlock.
 """
 
-import contextlib
 import itertools
 import multiprocessing
 import os
@@ -14,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Self, TypeVar
 
 from data_prep.files.errors import UserError
@@ -24,28 +22,10 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 TOKENIZER_THREADS = "TOKENIZERS_PARALLELISM"  # read by the tokenizers library at every call
-THREADS = "OMP_NUM_THREADS"  # read by torch at its import
-CPU_SHARE = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processors in each period
 
 
 class WorkerDied(UserError):
     """A worker process was killed from outside, nearly always for lack of memory."""
-
-
-def cpu_count() -> int:
-    """Return the number of CPUs this process may use, or of those whose time a container has."""
-    count = len(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-        quota, period = map(int, CPU_SHARE.read_text().split())
-        count = min(count, max(1, -(-quota // period)))
-    return count
-
-
-def threads_each(processes: int) -> int:
-    """Return the threads of each of several processes; fewer if the user has asked for fewer."""
-    share = max(1, cpu_count() // processes)
-    asked = os.environ.get(THREADS, "")
-    return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
 
 
 class Workers:

@@ -19,9 +19,10 @@ from tokenizers import Tokenizer
 
 from data_prep.files.atomic import put_in_place
 from data_prep.files.extras import require
+from data_prep.files.processors import cpu_count
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import quoted
-from data_prep.files.workers import Workers, cpu_count
+from data_prep.files.workers import Workers
 from data_prep.pipeline.reading import EARLY_SEGMENTS, counts_of, read_segments, read_sources
 from data_prep.pipeline.segments import (
     PARTED,

@@ -14,10 +14,10 @@ import torch
 from tabulate import tabulate
 from tqdm import tqdm
 
+from data_prep.files.processors import cpu_count, threads_each
 from data_prep.files.program import curves_command, shell_command
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import on_one_line
-from data_prep.files.workers import cpu_count, threads_each
 from finetune.protocol import Protocol
 from finetune.report.page import CLASSES_FILE, print_table, save_classes
 from finetune.report.score_table import chosen_trial, default_rule

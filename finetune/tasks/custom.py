@@ -16,12 +16,12 @@ from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
-from data_prep.files.quoting import quoted
+from data_prep.files.quoting import one_spelling, quoted
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.examples import examples_of, label_words, labels_of
 from finetune.tasks.metric_names import METRIC_NAMES, MetricName, metrics_of
 from finetune.tasks.tables import FORMATS, read_rows
-from finetune.tasks.task import OF_TOKENS, Example, Kind, Task, TaskData, TaskError, plain
+from finetune.tasks.task import OF_TOKENS, Example, Kind, Task, TaskData, TaskError
 from finetune.tasks.token_files import KINDS, read_questions, read_sentences
 from pretrain.config.settings import Section
 from pretrain.reports.words import counted
@@ -67,7 +67,7 @@ class OwnTask(Section):
     @classmethod
     def _is_not_in_a_suite(cls, name: str) -> str:
         for suite in SUITES.values():
-            if plain(name) in map(plain, suite.tasks):
+            if one_spelling(name) in map(one_spelling, suite.tasks):
                 raise ValueError(f"name={name!r} is a task of {suite.name}; choose another name")
         return name
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from finetune.tasks.task import Task, plain
+from data_prep.files.quoting import one_spelling
+from finetune.tasks.task import Task
 from pretrain.config.errors import ConfigError
 
 
@@ -38,9 +39,9 @@ class Suite:
         Raises:
             ConfigError: there is none.
         """
-        by_plain_name = {plain(task.name): task for task in self.tasks.values()}
-        if plain(name) in by_plain_name:
-            return by_plain_name[plain(name)]
+        by_plain_name = {one_spelling(task.name): task for task in self.tasks.values()}
+        if one_spelling(name) in by_plain_name:
+            return by_plain_name[one_spelling(name)]
         raise ConfigError(f"there is no task {name!r}; one of {', '.join(self.tasks)}")
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 from data_prep.files.extras import require
 from data_prep.files.hub import connect_to_hub, reason_of
+from data_prep.files.quoting import one_spelling
 from finetune.tasks.examples import examples_of
 from finetune.tasks.suite import Suite
 from finetune.tasks.tables import named_rows, tab_separated
-from finetune.tasks.task import Example, Task, TaskData, TaskError, plain
+from finetune.tasks.task import Example, Task, TaskData, TaskError
 from pretrain.config.errors import ConfigError
 
 HUB = "hub"  # in place of a folder
@@ -29,15 +30,15 @@ def read_task(suite: Suite, task: Task, place: str) -> TaskData:
     if place == HUB:
         return read_hub(suite, task)
     try:
-        found = {plain(folder.name): folder for folder in sorted(Path(place).iterdir())}
+        found = {one_spelling(folder.name): folder for folder in sorted(Path(place).iterdir())}
     except OSError as error:
         raise ConfigError(
             f"{suite.name}'s folder {place!r} cannot be read: {error.strerror}; give the one that "
             f"holds {task.name}/, or hub"
         ) from None
-    if plain(task.name) not in found:
+    if one_spelling(task.name) not in found:
         raise TaskError(f"{place} has no folder {task.name}; add it, or leave the task out")
-    folder = found[plain(task.name)]
+    folder = found[one_spelling(task.name)]
     notes: list[str] = []
     files = {split: folder / f"{split}.tsv" for split in ("train", *task.development)}
     missing = [file.name for file in files.values() if not file.is_file()]

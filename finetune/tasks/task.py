@@ -114,8 +114,3 @@ def _digest(words: Iterable[str]) -> str:
     for word in words:
         digest.update(word.encode())
     return digest.hexdigest()[:16]
-
-
-def plain(name: str) -> str:
-    """Return the form in which spellings are compared: SST-2, sst_2 and sst2 are one name."""
-    return name.lower().replace("-", "").replace("_", "")

@@ -155,10 +155,7 @@ def refuse_to_start(folder: Path) -> None:
 
 
 def was_stopped_by_anomaly(folder: Path) -> bool:
-    """Return whether an anomaly, such as a loss that is not finite, was the end of a run.
-
-    It was not if the run has been started again since.
-    """
+    """Return whether an anomaly was the end of a run, which has not been started again since."""
     decisions = read_json_lines(folder / DECISIONS, fix=FIX)
     if not decisions or decisions[-1].get("action") != "stop":
         return False

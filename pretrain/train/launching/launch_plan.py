@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.commands.options import at_least_1
+from data_prep.files.processors import THREADS, cpu_count, threads_each
 from data_prep.files.program import COMMAND_VARIABLE, shell_command
 from data_prep.files.quoting import quoted
-from data_prep.files.workers import THREADS, cpu_count, threads_each
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RESULT_FILE
 from pretrain.distributed.gpus import VARIABLE, visible_gpus

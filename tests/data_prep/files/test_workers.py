@@ -3,8 +3,8 @@ import signal
 
 import pytest
 
-from data_prep.files import workers as workers_module
-from data_prep.files.workers import TOKENIZER_THREADS, WorkerDied, Workers, cpu_count
+from data_prep.files import processors
+from data_prep.files.workers import TOKENIZER_THREADS, WorkerDied, Workers
 
 
 def described(number):
@@ -46,6 +46,6 @@ def test_one_worker_is_this_process(monkeypatch):
 @pytest.mark.parametrize(("share", "expected"), [("150000 100000", 2), ("max 100000", 8), ("", 8)])
 def test_a_container_has_the_processors_whose_time_it_has(tmp_path, monkeypatch, share, expected):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: range(8))
-    monkeypatch.setattr(workers_module, "CPU_SHARE", tmp_path / "cpu.max")
+    monkeypatch.setattr(processors, "CPU_SHARE", tmp_path / "cpu.max")
     (tmp_path / "cpu.max").write_text(share)
-    assert cpu_count() == expected
+    assert processors.cpu_count() == expected
