@@ -72,7 +72,7 @@ def repair(folder: Path, *, workers: int | None = None) -> list[str]:
         if tokenizer.is_file() and sha256_of(tokenizer) == manifest.tokenizer.sha256:
             loaded = {"tokenizer": str(folder), "lowercase": True, "strip_accents": None}
             settings = settings.model_copy(update=loaded)
-    side = folder.with_name(f"{folder.name}.rebuilt")
+    side = folder.resolve().with_name(f"{folder.resolve().name}.rebuilt")
     rebuilt = read_manifest(side) if side.exists() else build(settings, side, workers=workers)
     hashes = _hashes(rebuilt)
     other = [name for name, sha256 in _hashes(manifest).items() if hashes.get(name) != sha256]

@@ -73,7 +73,9 @@ def read_sources(
                 name = sources[segment.source].name
                 print(f"warning: {name}: one document so far; {PARTED}", file=sys.stderr)
             if is_enough:  # workers may have read ahead
-                sources = sources[: segment.source + 1]
+                sources, unread = sources[: segment.source + 1], sources[segment.source + 1 :]
+                for source in unread:
+                    print(f"note: {source.name}: not read, max_words is reached", file=sys.stderr)
                 break
     for number, source in enumerate(sources):
         own = [segment for segment in segments if segment.source == number]

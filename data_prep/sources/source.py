@@ -39,7 +39,7 @@ INVALID_UTF8 = "not valid UTF-8"
 EXPECTED_SKIPS = (DAMAGED, NOT_A_TEXT_FILE)  # allowed by damaged_files, no fault of the text
 
 # Takes the place of two spaces within a sentence, where the Hub's Wikipedia has lost a template.
-GAP, _SPACES = "\ufffc", re.compile(r"(?<=[^\s.!?:])  +(?=\S)")
+GAP, _SPACES = "\ufffc", re.compile(r"""(?<=[^\s.!?:"'”’»)\]。！？؟।])  +(?=\S)""")
 
 LONGEST_PARAGRAPH = 1 << 20  # characters; some data sets hold a whole book in one line
 

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,10 +112,10 @@ class JsonLines(FileSource):
                 except UnicodeDecodeError:
                     reason = INVALID_UTF8
                 except (ValueError, RecursionError):
-                    reason = "not valid JSON"
+                    reason = "not valid JSON on one line"
                 else:
                     if not isinstance(record, dict):
-                        reason = "not a JSON object"
+                        reason = "not a JSON object (of an array, jq -c '.[]' makes lines)"
                     elif self.column in record or not is_checked:
                         check_column(file, self.column, list(record))
                         text, is_checked = record[self.column], True
@@ -135,10 +136,12 @@ class CsvFiles(FileSource):
         """Yield the text of each row; a row of another length than the first is skipped."""
         number = 0  # of the last line of the row
         with opened_text(file) as (stream, read_bytes):
-            lines = (line.decode(errors="surrogateescape") for _, line in numbered_lines(stream))
+            # Some writers do not quote a \r, at which `csv` gives up.
+            whole = (re.sub(rb"\r(?!\n)", b" ", line) for _, line in numbered_lines(stream))
+            lines = (line.decode(errors="surrogateescape") for line in whole)
             rows = csv_rows(lines, [self.column], "\t,;" if ".tsv" in file.name.lower() else ",;\t")
             try:
-                number, columns = next(rows, (0, []))
+                number, columns = next(rows, (0, [self.column]))  # an empty file has no rows
                 check_column(file, self.column, columns)
                 place = columns.index(self.column)
                 for number, row in rows:

@@ -1,6 +1,7 @@
 """Load an existing tokenizer from a file, a folder or the Hugging Face Hub."""
 
 import contextlib
+import unicodedata
 from pathlib import Path
 from typing import Any, get_args
 
@@ -99,10 +100,12 @@ def _from_vocabulary(file: Path) -> Tokenizer:
             f"{UNK} and {CLS}; {CHOICES}"
         )
     known = _json_in(file.with_name(CONFIGURATION))
-    lowercase = known.get("do_lower_case")
+    lowercase, strips_accents = known.get("do_lower_case"), known.get("strip_accents")
     if lowercase is None:
         lowercase = not any(entry != entry.lower() for entry in entries if entry[:1] != "[")
-    strips_accents = known.get("strip_accents")  # None: where it lowercases
+        # Of stripped text all entries are decomposed, and None strips where it lowercases.
+        if not all(unicodedata.is_normalized("NFD", entry) for entry in entries):
+            strips_accents = strips_accents or False
     normalizer = normalizers.BertNormalizer(
         lowercase=bool(lowercase),
         strip_accents=strips_accents if strips_accents is None else bool(strips_accents),

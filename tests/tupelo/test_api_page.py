@@ -5,6 +5,7 @@ import io
 import re
 from pathlib import Path
 
+import deepspeed  # noqa: F401 - transformers imports it, and it warns on stdout the first time
 import pytest
 
 import tupelo

@@ -77,8 +77,8 @@ def test_json_lines_are_documents_and_damaged_ones_are_skipped(tmp_path):
         ["a", "b c"],
         Skipped(name, 3, "the text is null"),
         Skipped(name, 4, "the text column is missing"),
-        Skipped(name, 5, "not a JSON object"),
-        Skipped(name, 6, "not valid JSON"),
+        Skipped(name, 5, "not a JSON object (of an array, jq -c '.[]' makes lines)"),
+        Skipped(name, 6, "not valid JSON on one line"),
         Skipped(name, 7, "not valid UTF-8"),
         Skipped(name, 8, "not valid UTF-8"),
         Skipped(name, 9, "the text column holds no text"),
@@ -96,14 +96,14 @@ def test_json_lines_are_documents_and_damaged_ones_are_skipped(tmp_path):
     ],
 )
 def test_rows_of_csv_are_documents_with_any_separator_and_in_utf16(tmp_path, name, mark, encoding):
-    content = f'id{mark}note\r\n1{mark}"a\nb, ""c"""\r\n\r\n2\r\n3{mark}x\r\n4{mark}läst'
+    content = f'id{mark}note\r\n1{mark}"a\nb, ""c"""\r\n\r\n2\r\n3{mark}x\ry\r\n4{mark}läst'
     file, mark_of_bytes = tmp_path / name, "\ufeff" * encoding.endswith("be")
     compress = COMPRESS.get(file.suffix, bytes)
     file.write_bytes(compress((mark_of_bytes + content).encode(encoding)))
     assert read(f"{file}:column=note") == [
         ["a", 'b, "c"'],
         Skipped(str(file), 5, "the row has another number of fields than the header"),
-        ["x"],
+        ["x y"],
         ["läst"],
     ]
 

@@ -80,6 +80,9 @@ def test_a_vocabulary_file_gives_the_ids_of_hugging_faces_bert(vocabulary, optio
     assert record.sha256 == sha256_of(vocabulary)
     vocabulary.write_bytes(vocabulary.read_bytes().replace(b"\n", b"\r\n"))
     assert load_tokenizer(str(vocabulary)).get_vocab() == ours.get_vocab()
+    (vocabulary.parent / "tokenizer_config.json").unlink()
+    vocabulary.write_text("\n".join(entry for entry in entries if entry != "Müller"))
+    assert load_tokenizer(str(vocabulary)).encode("MÜLLER").tokens[1:-1] == ["müller"]
 
 
 @pytest.mark.parametrize(("family", "joint"), [(bert, ""), (roberta, " "), (xlm_roberta, "")])
