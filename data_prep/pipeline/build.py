@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,7 +19,6 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from data_prep.files.atomic import put_in_place
-from data_prep.files.extras import require
 from data_prep.files.processors import cpu_count
 from data_prep.files.progress_bar import progress_bar
 from data_prep.files.quoting import quoted
@@ -162,13 +162,12 @@ def _check_identity(settings: BuildSettings, sources: list[Source], workplace: P
 
     Raises:
         ShardError: The earlier call had other settings, libraries, or text.
-        MissingPackage: A package that this build needs is not installed.
     """
     packages = ["tokenizers", "h5py", settings.sentences, *["sacremoses"] * settings.moses]
     packages += [name for source in sources for name in source.libraries]
     now = _Identity(
         settings=settings.model_dump(mode="json", exclude=set(STOPPING_SETTINGS)),
-        libraries={name: require(name, by="this build") for name in packages},
+        libraries={name: version(name) for name in packages},
         files={source.name: source.identity() for source in sources},
     )
     file = workplace / IDENTITY_FILE

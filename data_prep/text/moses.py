@@ -3,8 +3,6 @@
 import functools
 from typing import Any
 
-from data_prep.files.extras import require
-
 
 def moses_words(sentence: str, language: str) -> str:
     """Return the words of a sentence, separated by single spaces.
@@ -21,7 +19,6 @@ def moses_words(sentence: str, language: str) -> str:
 
 @functools.cache
 def _steps(language: str) -> tuple[Any, Any]:
-    require("sacremoses", by="moses=true")
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     return MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from data_prep.files.extras import require
 from data_prep.settings import SentenceSplitter
 from data_prep.shards.manifest import LANGUAGE
 from data_prep.tokenizer.describe import TokenizerError
@@ -35,7 +34,6 @@ def check_language(language: str, *, splitter: SentenceSplitter) -> None:
 
     Raises:
         TokenizerError: The code is malformed, or spaCy does not know it.
-        MissingPackage: spaCy is asked for and not installed.
     """
     if not LANGUAGE.fullmatch(language):
         raise TokenizerError(
@@ -107,7 +105,6 @@ def _pieces(paragraph: str) -> Iterator[str]:
 
 @functools.cache
 def _sentencizer(language: str) -> "Language":
-    require("spacy", by="sentences=spacy")
     import spacy
 
     try:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from data_prep.files.extras import require
 from data_prep.files.hub import connect_to_hub, reason_of
 from data_prep.files.quoting import one_spelling
 from finetune.tasks.examples import examples_of
@@ -89,14 +88,12 @@ def read_hub(suite: Suite, task: Task) -> TaskData:
         task: names its configuration.
 
     Raises:
-        MissingPackage: `datasets` is not installed.
         TaskError: the Hub cannot be reached or refuses, or a column or label is not the expected
             one.
     """
     if not suite.hub:
         raise TaskError(f"{suite.name} is not on the Hub; give the folder of its original files")
     where = f"{suite.hub}, {task.hub}"
-    require("datasets", by=where)
     import datasets
 
     try:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.files.extras import require
 from data_prep.files.quoting import first_line, plain, quoted
 from data_prep.sources.streams import UTF16_MARKS
 from data_prep.sources.tables import csv_rows
@@ -43,7 +42,6 @@ def read_rows(
 
     Raises:
         TaskError: the file cannot be read, holds no rows, or has not the format of its suffix.
-        MissingPackage: it is Parquet, and pyarrow is not installed.
     """
     suffix = suffix or file.suffix.lower()
     if suffix in (".csv", ".tsv", ".txt"):
@@ -192,7 +190,6 @@ def _json_rows(file: Path, needed: Sequence[str]) -> Iterator[FileRow]:
 def _parquet_rows(
     file: Path, needed: Sequence[str], *, every_column: bool
 ) -> list[dict[str, object]]:
-    require("pyarrow", by=str(file))
     import pyarrow
     from pyarrow import parquet
 

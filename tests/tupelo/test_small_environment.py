@@ -1,15 +1,12 @@
-"""What runs in an environment without the packages that it does not use, and what is said there."""
+"""What runs in an environment without the packages that it does not use."""
 
 import os
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
-from data_prep.files import extras
 from tests.forked_command import PYTHONPATH
-from tupelo.__main__ import main
 
 # Neither imported nor found by importlib.metadata.
 WITHOUT = """
@@ -40,22 +37,3 @@ def test_shards_are_built_and_a_model_trains_without_packages_of_extras_and_repo
         [sys.executable, "-m", "tupelo", "train", *words], cwd=tmp_path, env=environment, check=True
     )
     assert (tmp_path / "run" / "metrics.jsonl").read_text()
-
-
-@pytest.mark.parametrize(
-    ("options", "package"),
-    [(("text.txt", "--data.preset", "tupe"), "spacy"), (("hub:some/texts",), "datasets")],
-)
-def test_a_package_that_is_missing_is_named_with_its_installation(
-    tmp_path, monkeypatch, options, package
-):
-    def of_the_others(name):
-        if name in ("datasets", "spacy"):
-            raise PackageNotFoundError(name)
-        return version(name)
-
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("A text.\n")
-    monkeypatch.setattr(extras, "version", of_the_others)
-    with pytest.raises(extras.MissingPackage, match=f"needs the package {package}, .*install"):
-        main(["data", "build", "--to", "shards", "--corpus", *options])

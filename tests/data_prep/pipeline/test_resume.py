@@ -175,7 +175,7 @@ def test_another_build_in_the_same_place_is_refused(straight, tmp_path, monkeypa
     with pytest.raises(ShardError, match="something else .sequence_length was 16 and is 32"):
         build(other, tmp_path / "shards", workers=1)
     with monkeypatch.context() as patched:
-        patched.setattr(build_module, "require", lambda name, by: "0.1")
+        patched.setattr(build_module, "version", lambda name: "0.1")
         with pytest.raises(ShardError, match="tokenizers was '.*' and is '0.1'"):
             build(settings, tmp_path / "shards", workers=1)
     text = folder / "text.txt"

@@ -1,8 +1,6 @@
 import pickle
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from data_prep.text import encode as encoding
@@ -40,21 +38,6 @@ def test_a_document_is_its_paragraphs_joined_by_spaces(encoders, kind, monkeypat
         expected = tokenizer.encode(" ".join(document), add_special_tokens=False).ids
         assert encoded.tolist() == expected
     assert 4 not in found[2]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40, deadline=None)
-@given(
-    paragraphs=st.lists(
-        st.text(st.sampled_from("boat B.!? 。日é'🙂1")).map(lambda text: " ".join(text.split())),
-        max_size=4,
-    )
-)
-def test_cutting_into_pieces_changes_no_token(encoders, kind, paragraphs):
-    encoder, tokenizer = encoders[kind]
-    paragraphs = list(filter(None, paragraphs))
-    expected = tokenizer.encode(" ".join(paragraphs), add_special_tokens=False).ids
-    assert encoder.encode([paragraphs])[0].tolist() == expected
 
 
 def test_pieces_follow_a_space_where_the_tokenizer_wants_one(tmp_path):

@@ -111,14 +111,9 @@ def test_speed_and_memory_are_in_every_line(whole):
         assert row["peak_memory_bytes"] > 50e6  # PyTorch alone takes more
 
 
-def test_tensorboard_shows_losses_rates_and_layers(whole):
+def test_tensorboard_shows_the_held_out_loss(whole):
     events = EventAccumulator(str(whole))
     events.Reload()
-    tags = set(events.Tags()["scalars"])
-    assert {"train/loss", "train/learning_rate", "keep_rates/layer_02_expected"} < tags
-    for name, expected in (("keep_rates/layer_01_expected", 0.7), ("keep_rates/layer_02", 0.4)):
-        shown = [point.value for point in events.Scalars(name)]
-        assert sum(shown) / len(shown) == pytest.approx(expected, abs=0.1)
     last = events.Scalars("held_out/loss")[-1]
     row = lines(whole, "evals.jsonl")[-1]
     assert last.step == STEPS and last.value == pytest.approx(row["loss"], rel=1e-6)

@@ -150,13 +150,6 @@ def test_a_wrong_setting_is_refused_in_one_line_with_the_mend(words, message):
     assert "\n" not in str(refused.value)
 
 
-def test_an_unknown_setting_in_a_recipe_is_refused_with_the_nearest_name(tmp_path):
-    recipe = tmp_path / "mine.toml"
-    recipe.write_text("[model]\nnum_layer = 3\n")
-    with pytest.raises(ConfigError, match="no setting model.num_layer; did you mean model.num_lay"):
-        load_settings(recipe)
-
-
 def test_unknown_and_broken_recipes_are_named(tmp_path):
     with pytest.raises(ConfigError, match="no recipe 'tupe_bas'; did you mean tupe_base"):
         load_settings("tupe_bas")

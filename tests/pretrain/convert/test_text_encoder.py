@@ -17,15 +17,6 @@ def text_encoder(request, tmp_path_factory):
     return text_encoder_of(trained(request.param), tmp_path_factory.mktemp("words"))
 
 
-def test_a_text_and_a_pair_are_what_the_template_of_bert_makes_of_them(text_encoder):
-    first, second = SENTENCES[:2]
-    assert text_encoder.ids(first, max_length=99) == text_encoder.tokenizer.encode(first).ids
-    assert (
-        text_encoder.ids(first, second, max_length=99)
-        == text_encoder.tokenizer.encode(first, second).ids
-    )
-
-
 def test_a_mask_stands_for_a_word_and_nothing_around_it_changes(text_encoder):
     whole = text_encoder.ids("The parser reads names.")
     masked = text_encoder.ids("The parser [MASK] names.")

@@ -8,7 +8,7 @@ import pytest
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.train.recording import metric_files, run_folder
+from pretrain.train.recording import run_folder
 from pretrain.train.recording.progress import Counters
 from tests.pretrain.run_files import full_disk
 
@@ -60,12 +60,3 @@ def test_a_second_launch_is_refused_while_the_first_one_lives(tmp_path):
         run_folder.RunRecord(tmp_path).hold()  # at once
     finally:
         os.kill(worker, signal.SIGKILL)
-
-
-def test_lines_that_find_no_room_are_known_until_they_are_written(tmp_path, monkeypatch):
-    record = run_folder.RunRecord(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(metric_files, "append_whole", full_disk)
-        record.log({"step": 1})
-        assert not record.settle()
-    assert record.settle() and (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n'
