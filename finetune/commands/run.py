@@ -31,6 +31,7 @@ from finetune.tasks.catalog import SUITES
 from finetune.tasks.custom import OwnTask
 from finetune.tasks.tables import FORMATS
 from pretrain.config.errors import ConfigError
+from pretrain.config.run_files import RUN_FILE, result_of
 from pretrain.config.settings import explained
 from pretrain.train.sweeps.pool import locked
 
@@ -159,6 +160,15 @@ def _requested(arguments: argparse.Namespace) -> tuple["TrialSweep", SweepRecord
     notes = [(name, note) for name, found in data.items() for note in found.notes]
     if predicts_test:
         notes += [(name, "no test file") for name, found in data.items() if not found.test]
+    if NEWEST in arguments.checkpoints:
+        notes += [
+            (place, "not finished, or it diverged; its newest checkpoint is used")
+            for place in arguments.models
+            if (Path(place) / RUN_FILE).is_file() and result_of(Path(place)) is None
+        ]
+    for name, metric in (before.metrics if before else {}).items():
+        if name in data and metric != (now := data[name].task.metrics[0]):
+            notes.append((name, f"its main metric was {metric}, and is {now} now"))
     for name, note in notes:
         print(f"{name}: {note}", file=sys.stderr)
     record = record_of(models, data, protocol, predicts_test=predicts_test, keep=arguments.keep)

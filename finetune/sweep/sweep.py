@@ -231,8 +231,10 @@ class TrialsRunning:
         # By all trials, not the missing ones: results depend on the number of threads, which must
         # not change when a sweep is continued.
         devices, threads = divided(at_once, len(sweep.trials))
+        digests = {name: found.labelled_digest for name, found in sweep.data.items()}
+        keeps = sweep.keep != "none"
         context = Context(
-            sweep.folder, sweep.protocol, sweep.predicts_test, sweep.keep != "none", threads
+            sweep.folder, sweep.protocol, sweep.predicts_test, keeps, threads, digests
         )
         workers = [Worker(partial(TrialRunner, context, each), self._receive) for each in devices]
         try:
@@ -268,7 +270,7 @@ class TrialsRunning:
             tqdm.write(line)
         self._remarks.add(line)
 
-    def _ended(self, trial: Trial, status: int | OSError, stopped: bool) -> None:
+    def _ended(self, trial: Trial, status: int | Exception, stopped: bool) -> None:
         folder = self._sweep.folder / trial.folder
         result = read_result(folder)
         if result is None and stopped:

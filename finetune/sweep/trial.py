@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from finetune.results.model_folder import has_model, remove_model
 from finetune.results.result import Status, TrialResult, predictions_file, save_result, trial_folder
 from finetune.results.sweep_results import ModelRef
 from finetune.sweep.references import TaskRef, load_model
-from finetune.tasks.task import Answer
+from finetune.tasks.task import Answer, TaskError
 from finetune.training.encoding import EncodedTask, encode_task
 from finetune.training.model import attention_on, uses_bf16
 from finetune.training.train import Diverged, FineTuning, Outcome, build_task_model
@@ -71,6 +71,7 @@ class Context:
     predicts_test: bool  # whether they leave predictions of the test splits
     keeps_model: bool
     threads: int  # of each worker
+    digests: Mapping[str, str]  # of the labelled examples by task, when the sweep began
 
 
 class TrialRunner:
@@ -138,15 +139,18 @@ class TrialRunner:
 
         Raises:
             ConfigError: the model cannot be loaded any more.
-            TaskError: the task cannot be read any more.
+            TaskError: the task cannot be read any more, or has changed.
         """
         if self._loaded is None or self._loaded[:2] != (trial.model, trial.task):
             pretrained, protocol = load_model(trial.model.source), self._context.protocol
+            data, name = trial.task.load(), trial.task.name
+            if data.labelled_digest != self._context.digests[name]:
+                raise TaskError(f"{name}: its examples have changed since the sweep began")
             rows = encode_task(
-                trial.task.load(),
+                data,
                 pretrained.text_encoder,
                 sequence_length=min(protocol.sequence_length, pretrained.sequence_length),
-                orders=protocol.orders_on(trial.task.name),
+                orders=protocol.orders_on(name),
                 balanced=protocol.class_weights == "balanced",
             )
             self._loaded = trial.model, trial.task, pretrained, rows

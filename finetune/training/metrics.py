@@ -64,9 +64,9 @@ def _entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     found: list[tuple[str, int, int]] = []
     for place, tag in enumerate(tags):
         mark, dash, kind = tag.partition("-")
-        if tag not in ("B", "I", "O") and not (dash and mark in {*"BIELMSU"}):
+        if tag not in {*"BIOELMSU"} and not (dash and mark in {*"BIELMSU"}):
             mark, kind = "B", tag  # a part of speech
-        goes_on = mark in {*"IELM"} and tags[place - 1][:2] not in ("E-", "L-", "S-", "U-")
+        goes_on = mark in {*"IELM"} and tags[place - 1].partition("-")[0] not in {*"ELSU"}
         if goes_on and found and found[-1][::2] == (kind, place):
             found[-1] = (kind, found[-1][1], place + 1)
         elif mark != "O":

@@ -70,7 +70,10 @@ class Pair:
 
     @property
     def significance_at_end(self) -> str:
-        """Return "significant", at `CONFIDENCE` by seeds, "not significant", or "one seed"."""
+        """Return "significant", at `CONFIDENCE` by seeds, or "not significant", or why neither."""
+        for arm in (self.arm, self.against):
+            if len({run.settings["seed"] for run in arm.runs}) < len(arm.runs):
+                return "a seed twice"
         if len(self.arm.runs) == len(self.against.runs) == 1:
             return "one seed"
         if (paired := self.paired_difference_at_end) is not None:

@@ -46,6 +46,11 @@ class SweepRun:
     folder: Path
 
     @property
+    def settings(self) -> RunSettings:
+        """Return those of its arm with its seed."""
+        return self.arm.settings.model_copy(update={"seed": self.seed})
+
+    @property
     def words(self) -> list[str]:
         """Return those of `tupelo` that train it, or go on with it."""
         own = ["--seed", str(self.seed), *self.arm.command, "--run-folder", str(self.folder)]
@@ -67,8 +72,7 @@ class SweepRun:
         Raises:
             ConfigError: one differs that a resume refuses.
         """
-        settings = self.arm.settings.model_copy(update={"seed": self.seed})
-        _, changes = compared(self.folder, settings, lengthen=True)
+        _, changes = compared(self.folder, self.settings, lengthen=True)
         refuse_changes(self.folder, changes, elastic=True, longer=False)
 
 

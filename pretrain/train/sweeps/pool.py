@@ -36,7 +36,7 @@ SPAWN = multiprocessing.get_context("spawn")
 Unit = TypeVar("Unit")
 Slot = TypeVar("Slot")
 Send = Callable[[Any], None]
-Ended = Callable[[Unit, int | OSError, bool], None]
+Ended = Callable[[Unit, int | Exception, bool], None]
 
 
 def name_at(name: str, values: Iterable[str]) -> str:
@@ -73,7 +73,7 @@ def run_units(
     statuses: list[int] = []  # of what was asked to stop
     errors: list[UserError] = []
 
-    def end(unit: Unit, status: int | OSError) -> None:
+    def end(unit: Unit, status: int | Exception) -> None:
         try:
             ended(unit, status, children.stopped)
         except UserError as error:
@@ -87,7 +87,7 @@ def run_units(
                     job = job_of(unit, slot)
                     children.start(job)
                     started[job] = unit, slot
-                except OSError as error:  # a full disk, or no memory for another process
+                except (OSError, UserError) as error:  # such as no memory for another process
                     free.append(slot)
                     end(unit, error)
             if not children.running:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from pretrain.config.errors import ConfigError
+from pretrain.config.recipe import load_settings
 from pretrain.config.run_files import result_of, was_stopped_by_anomaly
 from pretrain.data.shards import shards_folder
 from pretrain.reports.words import amount, counted
@@ -101,13 +102,16 @@ def train_runs(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> None:
         lines(run.folder.name, text)
 
     def start(run: SweepRun, plan: LaunchPlan) -> Child:
+        words = ("--seed", str(run.seed), *run.arm.command)
+        if load_settings(run.arm.recipe, words) != run.settings:
+            raise ConfigError(f"{run.arm.recipe} has changed since the sweep began")
         say(run, f"{'resuming' if run.has_begun else 'starting'} in {run.folder}")
         run.folder.parent.mkdir(parents=True, exist_ok=True)  # of its output, and of trials
         return plan.child(run.words, output_file(run) if len(plans) > 1 else None)
 
-    def ended(run: SweepRun, status: int | OSError, stopped: bool) -> None:
+    def ended(run: SweepRun, status: int | Exception, stopped: bool) -> None:
         end, output = result_of(run.folder), ""
-        if len(plans) > 1 and not isinstance(status, OSError):
+        if len(plans) > 1 and isinstance(status, int):
             output = f"; {last_line(output_file(run))} ({output_file(run)})"
         if end is not None:
             say(run, f"finished, held-out loss {end.held_out_loss:.4f}")
@@ -118,7 +122,7 @@ def train_runs(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> None:
         else:
             # The deepspeed launcher reports success when its workers are killed by a signal.
             how = f"failed with status {status}" if status else "ended without a result"
-            say(run, f"not started: {status}" if isinstance(status, OSError) else how + output)
+            say(run, how + output if isinstance(status, int) else f"not started: {status}")
             failed.append(status if isinstance(status, int) and status else 1)
 
     for run in runs:

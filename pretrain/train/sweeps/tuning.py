@@ -11,7 +11,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
-from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import result_of
 from pretrain.train.sweeps.plan import TRIALS, Sweep, SweepArm, SweepRun
 from pretrain.train.sweeps.pool import unit_folder
@@ -49,8 +48,7 @@ def points_tried(sweep: Sweep, folder: Path) -> list[list[Tried]]:
 def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[SweepArm], list[str]]:
     """Return each arm at the point of the lowest median loss, and notes on what was tried.
 
-    Raises:
-        ConfigError: all trials of an arm diverged.
+    Where all trials of an arm diverged it is the first.
     """
     arms, notes = [], []
     for tried in by_arm:
@@ -60,13 +58,10 @@ def choose(sweep: Sweep, by_arm: Sequence[Sequence[Tried]]) -> tuple[list[SweepA
             statistics.median(end.held_out_loss if end else math.inf for end in of_point)
             for of_point in ends
         ]
-        lowest = min(losses)
-        if lowest == math.inf:
-            raise ConfigError(f"every trial of {given.name} diverged; give [tune] lower values")
-        best = tried[losses.index(lowest)].point
-        arms.append(sweep.arm(given, best))
+        lowest = losses.index(min(losses))
+        arms.append(sweep.arm(given, tried[lowest].point))
         words = [", ".join(f"{name} {word}" for name, word in one.point.items()) for one in tried]
         shown = [f"{point}: {loss:.3f}" for point, loss in zip(words, losses, strict=True)]
         found = "; ".join(shown).replace("inf", "diverged")
-        notes.append(f"tuned {given.name}: {words[losses.index(lowest)]} ({found})")
+        notes.append(f"tuned {given.name}: {words[lowest]} ({found})")
     return arms, notes

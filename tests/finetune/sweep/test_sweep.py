@@ -15,7 +15,7 @@ from finetune.sweep.folder import merged, record_of, save_sweep_record
 from finetune.sweep.references import TaskRef
 from finetune.sweep.sweep import TrialSweep, divided, trials_of
 from finetune.sweep.trial import Context, Trial, TrialRunner, result_of
-from finetune.tasks.task import Example, Task, TaskData
+from finetune.tasks.task import Example, Task, TaskData, TaskError
 from finetune.training.batches import TokenRows
 from finetune.training.encoding import EncodedSplit
 from finetune.training.train import Diverged
@@ -157,7 +157,7 @@ TRIAL = Trial(NEW, task(), 1e-3, 0)
 
 def run_in(folder, load=None, *, predicts_test=False, keeps_model=False, heard=None):
     """Run the trial in a sweep of this folder; return its folder and its result."""
-    context = Context(folder, protocol(), predicts_test, keeps_model, torch.get_num_threads())
+    context = Context(folder, protocol(), predicts_test, keeps_model, torch.get_num_threads(), {})
     runner = TrialRunner(context, "cpu")
     runner.load = load or (lambda trial: (tiny_pretrained(), tiny_task()))
     result = runner.run(TRIAL, [].append if heard is None else heard.append)
@@ -241,10 +241,20 @@ def test_an_error_and_a_divergence_are_results_with_a_reason(tmp_path, error, st
     assert status == "diverged" or "is loose" in (place / "error.txt").read_text()
 
 
+def test_a_trial_whose_examples_have_changed_since_the_sweep_began_is_refused(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("finetune.sweep.trial.load_model", lambda source: tiny_pretrained())
+    monkeypatch.setattr(TaskRef, "load", lambda self: data(text="y"))
+    context = Context(tmp_path, protocol(), False, False, 1, {"tiny": data().labelled_digest})
+    with pytest.raises(TaskError, match="tiny: its examples have changed"):
+        TrialRunner(context, "cpu").load(TRIAL)
+
+
 def test_the_process_of_a_failed_trial_ends_after_its_result(tmp_path):
     """After a CUDA error every later trial in it would fail."""
     with pytest.raises(SystemExit):
-        TrialRunner(Context(tmp_path, protocol(), False, False, 1), "cpu")(TRIAL, print)
+        TrialRunner(Context(tmp_path, protocol(), False, False, 1, {}), "cpu")(TRIAL, print)
     assert read_result(tmp_path / TRIAL.folder).status == "failed"
 
 

@@ -122,6 +122,7 @@ def test_whole_entities_and_the_best_answer_count():
     of_three = ["B-X", "M-X", "E-X"]
     assert METRICS["entity_f1"]([[*of_three, "O"]], [[*of_three, "S-X"]]) == 2 / 3
     assert METRICS["entity_f1"]([["S-X", "E-X"]], [["S-X", "S-X"]]) == 1
+    assert METRICS["entity_f1"]([[*"BMESS"]], [[*"BMEBE"]]) == pytest.approx(2 / 5)
     answers = [[Answer(0, "The Nile!"), Answer(0, "river Nile")], [], [Answer(0, "one")]]
     guesses = ["a nile river", "", "two"]
     assert METRICS["exact_match"](guesses, answers) == pytest.approx(1 / 3)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import shutil
 import statistics
 
 import pytest
@@ -91,6 +92,10 @@ def test_arms_of_equal_seeds_are_compared_seed_by_seed(tmp_path):
     six = paired(tmp_path / "six", (3.8,) * 6, (4.0,) * 6)
     assert six.pairs[0].significance_at_end == "significant"
     assert "seeds" not in row_of(result_table(six), "new")["difference"]
+    folders = [*arm(tmp_path / "twice", "base"), *arm(tmp_path / "twice", "new", *POST)]
+    copies = [shutil.copytree(folder, folder.with_suffix(".copy")) for folder in folders]
+    (twice,) = compare(runs(*folders, *copies), "5").pairs
+    assert twice.significance_at_end == "a seed twice"
 
 
 def test_seeds_that_are_not_the_same_are_not_paired(tmp_path):

@@ -13,6 +13,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import as_json
 from pretrain.data.shards import held_out_fingerprint, open_data
+from pretrain.train.sweeps.training import train_runs
 from tests.pretrain.run_files import LAUNCH
 from tests.pretrain.train.sweeps.conftest import SIZES, trained
 from tests.pretrain.train.sweeps.test_spec import sweep
@@ -124,6 +125,17 @@ def test_a_run_of_other_settings_is_not_taken_for_one_of_the_sweep(tmp_path):
             continue
         with pytest.raises(ConfigError, match=f"bert_a-seed0 with other settings: {refused} .was"):
             run.refuse_other_settings()
+
+
+def test_a_recipe_that_changes_under_a_sweep_starts_no_more_runs(tmp_path, capsys):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text("steps = 7\n")
+    (runs,) = sweep(str(recipe), "--corpus", "a.txt").runs(tmp_path)
+    recipe.write_text("steps = 9\n")
+    with pytest.raises(SystemExit):
+        train_runs(runs, [None])
+    assert "not started: " in (printed := capsys.readouterr().out)
+    assert "mine.toml has changed since the sweep began" in printed
 
 
 def test_runs_of_other_shards_are_refused_before_more_are_trained(here, run, shards):

@@ -67,8 +67,8 @@ def test_the_lowest_loss_is_chosen_and_all_that_was_tried_is_noted(spec, tmp_pat
     assert [arm.settings.learning_rate.peak for arm in arms] == [0.5, 0.5]
     assert notes[0].startswith("tuned one: learning_rate.peak 0.5 (learning_rate.peak 0.25: 5.200;")
     assert notes[1].endswith("learning_rate.peak 2.0: diverged)") and len(notes) == 2
-    with pytest.raises(ConfigError, match="every trial of two diverged"):
-        chosen(sweep(spec), tmp_path / "z", [losses[0], [None] * 4])
+    _, notes = chosen(sweep(spec), tmp_path / "z", [losses[0], [None] * 4])
+    assert notes[1].count("diverged") == 4
 
 
 def test_a_setting_that_is_given_and_tried_is_refused(spec):
