@@ -116,13 +116,15 @@ def _attend(
     v_BNSH: Tensor,
     attention_mask: Tensor | None,
     *,
-    position_terms: PositionTerms,
+    position_terms: PositionTerms | None = None,
     scaling: float,
     dropout: float = 0.0,
     **unused: Any,
 ) -> tuple[Tensor, None]:
     """Compute attention with the terms of positions; a mask of bools is True where it attends."""
     del module, unused
+    if position_terms is None:  # of a model that was made from the configuration of another
+        raise ConfigError("this model has no attached positions: call attach_positions on it")
     q_BNSH, k_BNSH = transform_query_key(q_BNSH, k_BNSH, position_terms)
     added = attention_mask
     if position_terms.bias_NSS is not None:

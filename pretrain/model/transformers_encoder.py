@@ -115,7 +115,9 @@ class TransformersEncoder(nn.Module):
 
     def draw(self, branch_scales: Sequence[Any] | None) -> None:
         """Set the scales of the blocks in the next pass; None: all run whole."""
-        if branch_scales is not None and not self._forwards:
+        # A deep copy of the model has plain methods in their place.
+        if branch_scales is not None and DroppedForward not in map(type, self._forwards):
+            self._forwards.clear()
             for number, block in enumerate(blocks_of(self.base, None)):
                 scale = functools.partial(self._scales.__getitem__, number)
                 self._forwards.append(DroppedForward(scale, block))

@@ -167,3 +167,6 @@ def test_a_mistake_is_one_clear_line():
     model.set_attn_implementation("sdpa")
     with refused("the attention 'sdpa' knows no attached positions"):
         model(input_ids=IDS)
+    model.set_attn_implementation("tupelo_positions")
+    with refused("this model has no attached positions"):
+        type(model)(model.config)(input_ids=IDS)

@@ -58,7 +58,7 @@ class ModelSettings(EncodingSettings):
         3072, ge=1, le=4 * WIDEST, description="inner width of the feed-forward; default 4 x width"
     )
     vocabulary_size: int = Field(
-        30_528, ge=16, le=LARGEST_VOCABULARY, description="size of the vocabulary"
+        30_528, ge=6, le=LARGEST_VOCABULARY, description="size of the vocabulary"
     )
     max_sequence_length: int = Field(
         512, ge=8, le=LONGEST_ROW, description="longest sequence, size of the position table"

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import CONFIG_MAPPING, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 
+import tupelo
 from data_prep.text.text_encoder import SENTENCES
 from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
@@ -151,6 +152,14 @@ def test_two_ranks_train_as_one_and_tied_or_frozen_weights_stay_so(kind, name, t
     assert found["losses"] == pytest.approx(plain.losses, rel=2e-6)  # sums in another order
     assert found["resumed"] == found["losses"][3:]
     assert found["weights"].keys() == plain.weights.keys()  # one of two names
+
+
+def test_a_deep_copy_of_a_model_skips_the_same_blocks():
+    model = tupelo.build(tupelo.settings("tiny_cpu", {"model.transformers": "bert"})).train()
+    batch = torch.randint(5, 99, (2, 16)), torch.arange(8), torch.randint(5, 99, (8,))
+    skipped = model(*batch, [0.0, 1.0])
+    assert skipped != model(*batch, [1.0, 1.0])
+    assert copy.deepcopy(model)(*batch, [0.0, 1.0]) == skipped
 
 
 def test_an_adapted_model_is_evaluated_before_and_after_and_exported_as_it_came(
