@@ -85,7 +85,6 @@ class Protocol(Section):
     def optimizer(self) -> OptimizerSettings:
         """Return the settings of the optimizer."""
         return OptimizerSettings(
-            kind="torch",  # nothing to compile; fused on GPUs too
             betas=self.betas,
             epsilon=self.epsilon,
             weight_decay=self.weight_decay,

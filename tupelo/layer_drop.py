@@ -22,7 +22,6 @@ from torch import nn
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import LayerDropSettings, explained
-from pretrain.engine.stale_gradients import StaleGradients
 from pretrain.model.dropped_forward import DroppedForward
 from pretrain.model.encoder_blocks import blocks_of, is_post_norm
 from pretrain.schedules.layer_drop import branch_scales, check_layer_drop, theta_at
@@ -107,12 +106,8 @@ class LayerDrop:
             micro_batch: number of it in the step, from 0.
 
         Raises:
-            ConfigError: a number is negative, or the model belongs to DeepSpeed's ZeRO.
+            ConfigError: the model belongs to DeepSpeed's ZeRO.
         """
-        if finished_steps < 0 or micro_batch < 0:
-            raise ConfigError(
-                f"begin_step({finished_steps}, {micro_batch}): steps and micro-batches count from 0"
-            )
         weight = next(self.blocks[0].parameters())
         if self._hook is not None or hasattr(weight, "ds_id") or hasattr(weight, "_hp_mapping"):
             raise ConfigError(
@@ -132,8 +127,8 @@ class LayerDrop:
             engine: that `deepspeed.initialize` returned for the model.
 
         Raises:
-            ConfigError: it is another model's, offloads its optimizer, its gradients cannot be
-                cleared, or it accumulates different blocks with overlap_comm at stage 1.
+            ConfigError: it is another model's, offloads its optimizer, or accumulates different
+                blocks with overlap_comm at stage 1.
         """
         if not set(self.blocks) <= set(engine.module.modules()):
             raise ConfigError("this engine trains another model than the one of this LayerDrop")
@@ -147,13 +142,12 @@ class LayerDrop:
                 f"with overlap_comm at stage 1 and {accumulated} micro-batches a step, DeepSpeed "
                 'loses gradients of blocks that are skipped in the last one; use draw_per="step"'
             )
-        stale = StaleGradients(engine.optimizer) if stage == 3 else None
 
         def begin(module: nn.Module, inputs: Any) -> None:
             if module.training:
                 micro_batch = engine.micro_steps % accumulated
-                if micro_batch == 0 and stale is not None:
-                    stale.clear()
+                if micro_batch == 0 and stage == 3:
+                    engine.optimizer.grad_partitions_flat_buffer.zero_()
                 self._draw(engine.global_steps, micro_batch)
 
         if self._hook is not None:

@@ -7,7 +7,7 @@ scores, on a CPU with the same number of threads bit for bit.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy
 import torch
@@ -32,7 +32,7 @@ from finetune.training.model import (
 from finetune.training.targets import Target, is_constant
 from pretrain.config.settings.transformers_config import FIELDS
 from pretrain.convert.pretrained import Pretrained
-from pretrain.engine.optimizers import build_optimizer
+from pretrain.engine.optimizers import TorchAdamW
 from pretrain.schedules.learning_rate import learning_rate_at
 
 # Losses are copied from the device every so many steps: each copy makes a GPU wait.
@@ -104,8 +104,7 @@ class FineTuning:
         self.epochs = protocol.epochs_on(data.task.name)
         self.steps_per_epoch = math.ceil(len(data.train.rows) / protocol.batch)
         self._rates = protocol.learning_rate(learning_rate)
-        kind: Literal["cpu", "cuda"] = "cuda" if device.type == "cuda" else "cpu"
-        self._optimizer = build_optimizer(model, protocol.optimizer(), kind)
+        self._optimizer = TorchAdamW().build(model, protocol.optimizer())
         self._optimizer.param_groups[:] = split_by_rate(
             self._optimizer.param_groups, rate_factors(model, protocol.layer_decay)
         )

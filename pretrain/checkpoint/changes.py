@@ -6,13 +6,12 @@ are taken. Weights, optimizer state and the order of the samples continue. Impor
 resume with other settings is refused before shards are built for them.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import settings_of
-from pretrain.config.settings import OF_TEXT, RunSettings, as_json, flat, stored_settings
+from pretrain.config.settings import OF_TEXT, RunSettings, flat, stored_settings
 from pretrain.config.settings.transformers_config import SPECIAL_IDS
 
 # Settings that change no number of the run. Shards are compared by their content.
@@ -38,7 +37,7 @@ def compared(folder: Path, settings: RunSettings, *, lengthen: bool) -> tuple[bo
         ConfigError: the run becomes longer without `lengthen`, or run.json is damaged.
     """
     stored = stored_settings(settings_of(folder))
-    now = flat_settings(settings)
+    now = flat(settings.model_dump(mode="json"))
     if settings.data.shards is not None:  # which are compared by their content
         stored |= {f"data.{name}": now[f"data.{name}"] for name in OF_TEXT}
     # In a run of given hours, `steps` is a unit.
@@ -51,11 +50,6 @@ def compared(folder: Path, settings: RunSettings, *, lengthen: bool) -> tuple[bo
             "--lengthen"
         )
     return longer, changed(stored, now)
-
-
-def flat_settings(settings: RunSettings) -> dict[str, Any]:
-    """Return the settings by name, as run.json holds them."""
-    return flat(json.loads(as_json(settings)))
 
 
 def refuse_changes(folder: Path, changes: Changes, *, elastic: bool, longer: bool) -> None:

@@ -29,10 +29,6 @@ class CheckedBlock(BaseModel):
 
 SWITCH, ANYTHING = (bool, False), (Any, None)
 TABLE: tuple[Any, Any] = (dict[str, Any], {})
-PROFILER = (
-    *("enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules"),
-    *("detailed", "output_file"),
-)
 BLOCKS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
     "fp16": (CheckedBlock, {"enabled": SWITCH}),
     "bf16": (CheckedBlock, {"enabled": SWITCH}),
@@ -43,7 +39,6 @@ BLOCKS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
     ),
     "optimizer": (JsonBlock, {"type": (str, "AdamW"), "params": TABLE}),
     "timers": (JsonBlock, {"throughput": TABLE}),
-    "flops_profiler": (JsonBlock, dict.fromkeys(PROFILER, ANYTHING)),
 }
 FROM_RECIPE = (
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
@@ -53,7 +48,7 @@ FROM_RECIPE = (
 OTHERS = (
     *(*FROM_RECIPE, "zero_allow_untested_optimizer", "communication_data_type"),
     *("steps_per_print", "log_level", "dump_state", "wall_clock_breakdown", "memory_breakdown"),
-    *("comms_logger", "tensorboard", "csv_monitor", "wandb", "comet"),
+    *("comms_logger", "flops_profiler", "tensorboard", "csv_monitor", "wandb", "comet"),
 )
 FIELDS: dict[str, Any] = dict.fromkeys(OTHERS, ANYTHING)
 for _name, (_base, _fields) in BLOCKS.items():

@@ -23,7 +23,7 @@ from pretrain.config.recipe_files import (
     sweep_file,
     without_consequences,
 )
-from pretrain.config.settings import RunSettings, explained, flat, sections
+from pretrain.config.settings import RunSettings, Section, explained, flat
 
 
 def add_settings(parser: CommandParser, *, recipe_nargs: Literal["?", "*"] = "?") -> None:
@@ -43,7 +43,8 @@ def add_settings(parser: CommandParser, *, recipe_nargs: Literal["?", "*"] = "?"
         "--corpus", nargs="+", action="extend", metavar="PATH", help="files or folders: data.corpus"
     )
     texts = {"": str(RunSettings.__doc__)}
-    texts |= {name: str(kind.__doc__) for name, kind in sections().items()}
+    defaults = vars(RunSettings()).items()
+    texts |= {name: str(one.__doc__) for name, one in defaults if isinstance(one, Section)}
     parser.add_argument("--trust-remote-code", action="store_true", help="run model.folder's code")
     parser.add_settings(setting_fields(RunSettings), texts, _shown_values)
     recipe = "RECIPE" if recipe_nargs == "?" else "[RECIPE ...]"

@@ -107,30 +107,6 @@ class Result(_Line):
     expected_flops: Amount | None = None  # missing in older versions
 
 
-class _LayerDrop(_Line):
-    schedule: Word = "none"
-
-
-class _Data(_Line):
-    corpus: list[Word] = []
-
-
-class _Engine(_Line):
-    ds_config: Word | None = None
-
-
-class Settings(_Line):
-    """The settings in run.json that are computed with; others are shown as they are."""
-
-    name: Annotated[str, Field(min_length=1, max_length=10_000)] = "run"
-    seed: Count = 0
-    hours: Speed | None = None
-    objective: Word = ""
-    layer_drop: _LayerDrop = _LayerDrop()
-    data: _Data = _Data()
-    engine: _Engine = _Engine()
-
-
 def refuse_to_start(folder: Path) -> None:
     """Refuse to start a run where there is one, or anything else.
 
@@ -182,8 +158,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: run.json is missing or damaged.
     """
-    content = read_json_object(folder / RUN_FILE, fix=FIX)
-    return _checked(content, Settings, str(folder / RUN_FILE)).model_dump(exclude_unset=True)
+    return read_json_object(folder / RUN_FILE, fix=FIX)
 
 
 def result_of(folder: Path) -> Result | None:

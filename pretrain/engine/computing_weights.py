@@ -48,8 +48,7 @@ class ComputingWeights:
             for name, parameter in self._module.named_parameters():
                 parameter.copy_(checkpoint.whole(name))
             return
-        if small := self._optimizer.persistent_parameters:
-            small[0].partition(small)
+        self._optimizer._partition_all_parameters()  # an evaluation has left them whole
         divided: Iterable[tuple[str, Any]] = self._module.named_parameters()
         for name, parameter in divided:
             if size := (part := self._own_part(parameter)).numel():

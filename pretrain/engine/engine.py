@@ -23,7 +23,6 @@ from pretrain.distributed.ranks import Ranks
 from pretrain.engine.computing_weights import ComputingWeights
 from pretrain.engine.micro_batches import MicroBatches
 from pretrain.engine.optimizer_state import (
-    check_shapes,
     check_state,
     inner_optimizer,
     num_updates,
@@ -35,7 +34,6 @@ from pretrain.engine.optimizer_state import (
     updated_pieces,
 )
 from pretrain.engine.optimizers import checked_optimizer
-from pretrain.engine.stale_gradients import StaleGradients
 from pretrain.model.branch_scale import BranchScale
 from pretrain.model.objectives.held_out import Evaluation, HeldOutSums
 from pretrain.model.objectives.objective import Objective
@@ -77,8 +75,7 @@ class Engine:
             micro_batches: that `train_step` gets.
 
         Raises:
-            ConfigError: the optimizer is not available here, or ZeRO-3 with layer drop in a
-                DeepSpeed whose gradient buffer cannot be cleared.
+            ConfigError: the optimizer is not available here.
         """
         self.ranks, self.execution = ranks, model.execution
         self.ds_config, self.micro_batches = ds_config, micro_batches
@@ -113,9 +110,9 @@ class Engine:
             self._module, self._optimizer, ranks, are_divided=are_divided
         )
         self._drops_layers = settings.layer_drop.schedule != "none"
-        self._stale_gradients = None
-        if self._drops_layers and are_divided:
-            self._stale_gradients = StaleGradients(self._optimizer)
+        # Stage 3 would apply the gradient of an earlier step again to a block that is skipped: only
+        # what a backward pass reaches is overwritten.
+        self._clears_gradients = self._drops_layers and are_divided
 
     def describe(self) -> str:
         """Return how the run is executed, in a line."""
@@ -151,8 +148,8 @@ class Engine:
                         if parameter.requires_grad and parameter.grad is None:
                             parameter.grad = torch.zeros_like(parameter)
                 self._engine.step()
-        if self._stale_gradients is not None:
-            self._stale_gradients.clear()
+        if self._clears_gradients:
+            self._optimizer.grad_partitions_flat_buffer.zero_()  # as DeepSpeed 0.19.8 calls it
         skipped = self._engine.skipped_steps > skipped_before
         if skipped:
             self.weights.gather_small()
@@ -231,9 +228,8 @@ class Engine:
         Learning rate, betas and weight decay are not read from it: they are the recipe's.
 
         Raises:
-            CheckpointError: it is damaged, or of another model or optimizer.
+            CheckpointError: it is damaged, or of another optimizer.
         """
-        check_shapes(checkpoint, self._module)
         check_state(checkpoint, self._kind.state)
         self.weights.restore(checkpoint)
         inner, counters = inner_optimizer(self._optimizer), checkpoint.content.engine

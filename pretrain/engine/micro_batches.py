@@ -24,7 +24,7 @@ from pretrain.config.settings import RunSettings
 from pretrain.data.batches import MaskedBatch
 from pretrain.distributed.hardware import free_memory_bytes
 from pretrain.distributed.ranks import Ranks, from_all_ranks
-from pretrain.engine.footprint import needed_bytes, rank_bytes, size
+from pretrain.engine.footprint import checkpoint_bytes, needed_bytes, rank_bytes, size
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives.objective import Objective
 
@@ -103,6 +103,8 @@ def choose_micro_batches(
             number = next((n for n in numbers if pass_fits(n, *run)), 0)
         else:
             plan, room = (settings, ds_config, ranks.world_size, execution), free_bytes(ranks)
+            if ranks.device == "cpu":  # a copy, while it is saved beside the next steps
+                room -= checkpoint_bytes(settings) // ranks.world_size
             # One sequence is tried by a start here, and cannot be on other GPUs.
             least = numbers[-1] if ranks.gpu is None else 0
             fitting = (n for n in numbers if needed_bytes(*plan, n) <= SHARE * room)

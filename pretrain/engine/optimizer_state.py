@@ -63,23 +63,6 @@ def shape_of(parameter: nn.Parameter) -> torch.Size:
     return torch.Size(getattr(parameter, "ds_shape", parameter.shape))
 
 
-def check_shapes(checkpoint: Checkpoint, module: nn.Module) -> None:
-    """Check that a checkpoint is of this model.
-
-    Raises:
-        CheckpointError: it is not; names a parameter.
-    """
-    shapes = {name: list(shape_of(p)) for name, p in module.named_parameters()}
-    stored = checkpoint.content.shapes
-    different = [n for n in sorted(shapes | stored) if shapes.get(n) != stored.get(n)]
-    if different:
-        name = different[0]
-        raise CheckpointError(
-            f"{checkpoint.folder} is of another model: {name} has the shape {stored.get(name)} "
-            f"there and {shapes.get(name)} here"
-        )
-
-
 def check_state(checkpoint: Checkpoint, names: Sequence[str]) -> None:
     """Check that a checkpoint holds the state tensors that the optimizer of this run keeps.
 

@@ -155,17 +155,6 @@ def checked_optimizer(
     return kind
 
 
-def build_optimizer(
-    model: nn.Module, settings: OptimizerSettings, device: Device
-) -> torch.optim.Optimizer:
-    """Build the optimizer of a model outside of ZeRO.
-
-    Raises:
-        ConfigError: the chosen implementation is not available on this machine.
-    """
-    return checked_optimizer(settings, device, {}).build(model, settings)
-
-
 def optimizer_named(name: str) -> OptimizerKind:
     """Return the optimizer that `optimizer.kind` names; it may not work here.
 

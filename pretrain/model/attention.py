@@ -4,24 +4,10 @@ Exported models carry a copy of this file, so it imports nothing but torch and o
 Shape letters as in positions.py; M = predicted positions.
 """
 
-from typing import NamedTuple
-
 from torch import Tensor, nn
 
-from pretrain.model.position_encoding import PositionTerms
+from pretrain.model.position_encoding import PositionSettings, PositionTerms
 from pretrain.model.torch_attention import AttentionBackend, AttentionInputs, eager
-
-
-class BlockSettings(NamedTuple):
-    """The part of a model's settings that blocks read; the names are those of the settings."""
-
-    width: int
-    num_heads: int
-    feedforward_width: int
-    norm: str
-    layer_norm_epsilon: float
-    dropout: float
-    attention_dropout: float
 
 
 def at_positions(x_BSD: Tensor, positions_M: Tensor | None) -> Tensor:
@@ -33,7 +19,7 @@ class Attention(nn.Module):
     """Self-attention; every row is full unless lengths are given."""
 
     def __init__(
-        self, model: BlockSettings, score_scale: float, attend: AttentionBackend = eager
+        self, model: PositionSettings, score_scale: float, attend: AttentionBackend = eager
     ) -> None:
         super().__init__()
         self.num_heads, self.score_scale, self.attend = model.num_heads, score_scale, attend

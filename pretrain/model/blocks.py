@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrain.model.attention import Attention, BlockSettings, at_positions
-from pretrain.model.position_encoding import PositionTerms
+from pretrain.model.attention import Attention, at_positions
+from pretrain.model.position_encoding import PositionSettings, PositionTerms
 from pretrain.model.torch_attention import AttentionBackend, eager
 
 
@@ -28,7 +28,7 @@ class WideLayerNorm(nn.LayerNorm):
 class FeedForward(nn.Module):
     """Two linear maps around a GELU (the exact one: on CPUs it is also the faster one)."""
 
-    def __init__(self, model: BlockSettings) -> None:
+    def __init__(self, model: PositionSettings) -> None:
         super().__init__()
         self.inner = nn.Linear(model.width, model.feedforward_width)
         self.output = nn.Linear(model.feedforward_width, model.width)
@@ -47,7 +47,7 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, model: BlockSettings, score_scale: float, attend: AttentionBackend = eager
+        self, model: PositionSettings, score_scale: float, attend: AttentionBackend = eager
     ) -> None:
         super().__init__()
         self.norm_first = model.norm == "pre"

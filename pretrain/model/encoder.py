@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from data_prep.settings import is_changed
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import EncodingSettings, ModelSettings
-from pretrain.model.attention import BlockSettings, at_positions
+from pretrain.model.attention import at_positions
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, terms_of_pass
 from pretrain.model.blocks import Block, WideLayerNorm
 from pretrain.model.branch_scale import SEQUENCE_GROUPS, Scales, SequenceDraw
@@ -45,7 +45,7 @@ class BlockStack(nn.Module):
 
     def add_blocks(self, model: ModelSettings) -> None:
         """Add the blocks and the last norm."""
-        settings = BlockSettings(**model.model_dump(include=set(BlockSettings._fields)))
+        settings = PositionSettings(**model.model_dump())
         own = (self.positions.score_scale, ATTENTION_BACKENDS[self.execution.attention])
         self.blocks = nn.ModuleList(Block(settings, *own) for _ in range(model.num_layers))
         epsilon = model.layer_norm_epsilon

@@ -90,13 +90,3 @@ def thetas_of_run(settings: RunSettings) -> Counter[float]:
     if steps > MOST_SAMPLES:
         places = [(number + 0.5) * steps / MOST_SAMPLES for number in range(MOST_SAMPLES)]
     return Counter(theta_at(place, settings.layer_drop, steps) for place in places)
-
-
-def mean_theta(settings: RunSettings) -> float:
-    """Return the mean keep ratio over the whole run.
-
-    The expected number of blocks that run is linear in theta, so that the steps of a run take as
-    long on average as steps at this theta.
-    """
-    thetas = thetas_of_run(settings)
-    return sum(theta * count for theta, count in thetas.items()) / thetas.total()

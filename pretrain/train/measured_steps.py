@@ -17,7 +17,7 @@ from pretrain.distributed.ranks import Ranks, on_first_rank
 from pretrain.engine.launch import build_engine, check_machine, checked_ds_config
 from pretrain.engine.micro_batches import RandomBatches
 from pretrain.schedules.layer_drop import at_constant_theta
-from pretrain.schedules.step_plan import mean_theta
+from pretrain.schedules.step_plan import thetas_of_run
 from pretrain.train.recording.progress import Progress
 
 # Not counted: the first step compiles and allocates, the second may once more, and a processor
@@ -54,7 +54,10 @@ class MeasuredSteps:
             None,
             pin_memory=ranks.device == "cuda",
         )
-        drop = at_constant_theta(executed.layer_drop, mean_theta(executed))
+        # The number of blocks that run is linear in theta: at its mean a step takes the mean time.
+        thetas = thetas_of_run(executed)
+        mean = sum(theta * count for theta, count in thetas.items()) / thetas.total()
+        drop = at_constant_theta(executed.layer_drop, mean)
         rate = executed.learning_rate.model_copy(update={"peak": 0.0})
         steady = {"hours": None, "layer_drop": drop, "learning_rate": rate}  # without an end
         self.progress = Progress(executed.model_copy(update=steady), ranks.world_size)

@@ -7,7 +7,6 @@ from pathlib import Path
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as traced
 
-from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.failures import joined_ranks
 from pretrain.distributed.ranks import on_first_rank
@@ -27,11 +26,12 @@ def profile(read: Callable[[], RunSettings], count: int, to: Path | None) -> Non
         to: folder of the trace; None: profiles/NAME.
 
     Raises:
-        UserError: the run cannot be executed here, or the folder cannot be written.
+        UserError: the run cannot be executed here.
     """
     with joined_ranks() as ranks:
         settings = on_first_rank(ranks, read)
-        folder = on_first_rank(ranks, lambda: _made(to or Path("profiles") / settings.name))
+        folder = to or Path("profiles") / settings.name
+        on_first_rank(ranks, lambda: folder.mkdir(parents=True, exist_ok=True))
         steps = MeasuredSteps(settings, ranks)
         steps.metrics(WARM_UP_STEPS)
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it prints when it starts and stops
@@ -53,13 +53,3 @@ def profile(read: Callable[[], RunSettings], count: int, to: Path | None) -> Non
             )
             print(averages.table(sort_by=None, row_limit=LISTED, max_name_column_width=40))
             print(f"trace: {folder / TRACE_FILE}; open it in https://ui.perfetto.dev")
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the profile to {folder}: {error.strerror}; choose another one with --to"
-        ) from None
-    return folder

@@ -14,7 +14,7 @@ from tests.hostile.mutations import mutated_json, mutated_lines
 from tests.hostile.property import check_file
 from tests.pretrain.commands.test_compare import write, write_run
 
-FILES = ("run.json", "result.json", "evals.jsonl", "metrics.jsonl", "launches.jsonl")
+FILES = ("result.json", "evals.jsonl", "metrics.jsonl", "launches.jsonl")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from data_prep.files.quoting import quoted
 from data_prep.settings import Section, is_changed
@@ -142,13 +142,3 @@ class RunSettings(Section):
                 "positions"
             )
         return self
-
-
-def sections() -> dict[str, type[BaseModel]]:
-    """Return the groups of settings of a run by their names."""
-    kinds = {name: field.annotation for name, field in RunSettings.model_fields.items()}
-    return {
-        name: kind
-        for name, kind in kinds.items()
-        if isinstance(kind, type) and issubclass(kind, BaseModel)
-    }

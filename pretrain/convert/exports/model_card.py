@@ -19,7 +19,7 @@ from data_prep.shards.manifest import LANGUAGE, Manifest, read_manifest
 from pretrain.config.recipe import load_settings
 from pretrain.config.recipe_files import OF_ENCODERS
 from pretrain.config.run_files import EvaluationLine, Launch, Metrics, read_checked_lines
-from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings, as_json
+from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ModelSettings
 from pretrain.convert.model import Pretrained, without_generator
 from pretrain.convert.stock_models import stock_architecture
 from pretrain.data.shards import with_text_of
@@ -66,7 +66,7 @@ def write_card(
         language=language if LANGUAGE.fullmatch(language) else None,
         **OTHER_LICENCE,  # the table says which
     )
-    content = json.loads(as_json(settings))
+    content = settings.model_dump(mode="json")
     for section, names in OF_ENCODERS.items() if pretrained.model.transformers else ():
         content[section] = {n: value for n, value in content[section].items() if n not in names}
     began = settings.initial_weights or settings.model.folder

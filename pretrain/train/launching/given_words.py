@@ -1,7 +1,7 @@
 """The command line of a child process, from what was given to this one."""
 
 import argparse
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from pretrain.config.settings import RunSettings, flat
 
@@ -35,15 +35,3 @@ def setting_words(arguments: argparse.Namespace, *, without: Collection[str] = (
     """Return those that every command with the settings of a run reads, RECIPE among them."""
     settings = {"recipe", "corpus", "trust_remote_code", *flat(RunSettings().model_dump())}
     return given_words(arguments, without={*vars(arguments)} - settings | {*without})
-
-
-def laid_under(arguments: argparse.Namespace, words: Mapping[str, object]) -> argparse.Namespace:
-    """Return a command line with these values where it gives none.
-
-    Args:
-        arguments: of the parser of `add_settings`.
-        words: value by destination, as it would be given.
-    """
-    given = vars(arguments)
-    kept = {name: value for name, value in given.items() if value is not None}
-    return argparse.Namespace(**{**given, **words, **kept})

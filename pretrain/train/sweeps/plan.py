@@ -15,7 +15,7 @@ from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import read_settings
 from pretrain.config.run_files import RUN_FILE, has_ended
 from pretrain.config.settings import OF_TEXT, RunSettings, as_json, flat
-from pretrain.train.launching.given_words import laid_under, setting_words
+from pretrain.train.launching.given_words import setting_words
 from pretrain.train.sweeps.budget import lengths, read_budget, shortened
 from pretrain.train.sweeps.pool import unit_folder
 from pretrain.train.sweeps.spec import ArmSpec, spec_of
@@ -154,8 +154,8 @@ class Sweep:
         words: dict[str, object] = {**self.spec.settings, **given.words}
         if own["corpus"] or "corpus" in words:
             words.pop("data.corpus", None)  # another name of it
-        laid = vars(laid_under(argparse.Namespace(**own), words))
-        arguments = argparse.Namespace(**{**laid, **changes})
+        typed = {name: value for name, value in own.items() if value is not None}
+        arguments = argparse.Namespace(**{**own, **words, **typed, **changes})
         settings = read_settings(arguments)
         command = tuple(setting_words(arguments, without=("recipe", "seed")))
         return SweepArm(given.name, given.recipe, given.words, given.points, settings, command)

@@ -5,7 +5,7 @@ import pytest
 from finetune.training.layer_rates import rate_factors, split_by_rate
 from finetune.training.targets import Classes
 from finetune.training.train import build_task_model
-from pretrain.engine.optimizers import build_optimizer
+from pretrain.engine.optimizers import TorchAdamW
 from tests.finetune.fine_tuning_case import protocol, tiny_pretrained
 
 # Of an encoder of three blocks with decay 0.5: google-research/electra, optimization.py, has
@@ -62,7 +62,7 @@ def test_the_factor_of_every_weight_is_that_of_its_depth(positions, norm):
 
 def test_without_decay_the_optimizer_has_the_groups_and_the_order_that_it_had():
     model = task_model()
-    before = build_optimizer(model, protocol().optimizer(), "cpu").param_groups
+    before = TorchAdamW().build(model, protocol().optimizer()).param_groups
     after = split_by_rate(before, rate_factors(model, 1.0))
     assert len(before) == 2 == len(after)
     for old, new in zip(before, after, strict=True):

@@ -45,16 +45,9 @@ def test_real_rows_are_used_where_there_are_shards(command, tmp_path, shards):
     assert f"1 steps of sequences of {shards}" in profiled(command, tmp_path, *words)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--data.shards", "nowhere"), "there are no shards in nowhere"),
-        (("--to", "/dev/null/x"), "cannot write the profile to /dev/null/x"),
-    ],
-)
-def test_a_profile_that_cannot_be_is_refused_in_one_line(words, message, monkeypatch):
+def test_a_profile_that_cannot_be_is_refused_in_one_line(monkeypatch):
     # DeepSpeed remembers the group of this process as long as it lives.
     monkeypatch.setattr("pretrain.distributed.failures.stop_ranks", lambda: None)
-    with pytest.raises(ConfigError, match=message) as refused:
-        main(["profile", "tiny_cpu", *words])
+    with pytest.raises(ConfigError, match="there are no shards in nowhere") as refused:
+        main(["profile", "tiny_cpu", "--data.shards", "nowhere"])
     assert "\n" not in str(refused.value)

@@ -7,7 +7,7 @@ from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings, settings_with
 from pretrain.config.recipe_files import RECIPES, recipe_files, sweep_files
-from pretrain.config.settings import RunSettings, as_json, flat, sections, stored_settings
+from pretrain.config.settings import RunSettings, as_json, flat, stored_settings
 from pretrain.model.cost import parameters_by_group
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import learning_rate_at
@@ -127,7 +127,7 @@ def test_a_model_of_transformers_takes_the_place_of_what_a_recipe_sets_for_ours(
         (["--dropout", "0"], "there is no --dropout; use --model.dropout"),
         (["--num-layers", "3"], "there is no --num-layers; use --model.num_layers"),
         (["--every_steps", "5"], "use --evaluation.every_steps or --checkpoint.every_steps"),
-        *((["--" + section, "{}"], f"there is no --{section}") for section in sections()),
+        (["--model", "{}"], "there is no --model"),
         (["--checkpoint.pinned", "100", "200"], "200 belongs to no option"),
         (
             ["--loggers", "tensorboard,wandbb"],

@@ -98,9 +98,12 @@ def train_steps(engine, settings, steps, places=PLACES):
 
 
 def build_engine(settings, ranks, config):
-    """Build one with a DeepSpeed JSON, or that of a name."""
+    """Build one with a DeepSpeed JSON, or that of a name, here "zero3_fp32:0" to divide all."""
     if isinstance(config, str):
-        config = read_ds_config(config, ranks.device)
+        name, _, threshold = config.partition(":")
+        config = read_ds_config(name, ranks.device)
+        if threshold:
+            config["zero_optimization"]["stage3_param_persistence_threshold"] = int(threshold)
     config = fill_ds_config(config, settings, world_size=ranks.world_size)
     # The other ranks must get the weights of the first.
     seeded = settings.model_copy(update={"seed": settings.seed + ranks.rank})
@@ -128,6 +131,7 @@ def whole_and_resumed(settings, ranks, config, folder):
     checkpoint = saved(engine, folder, half)
     later, later_norms = train_steps(engine, settings, range(half, end), places)
     again = build_engine(settings, ranks, config)
+    again.evaluate([micro_batch(0, place) for place in range(3)])  # leaves all weights whole
     again.restore(checkpoint)
     resumed, _ = train_steps(again, settings, range(half, end), places)
     last = saved(again, folder, end)

@@ -1,24 +1,6 @@
 """Configuration of an encoder that was pre-trained with Tupelo."""
 
-from typing import Any
-
 from transformers import PretrainedConfig
-
-DEFAULTS = {
-    "vocab_size": 30_528,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "positions": "tupe-r",
-    "norm": "pre",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "layer_norm_eps": 1e-12,
-    "initializer_range": 0.02,
-    "pad_token_id": 0,
-}
 
 
 class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
@@ -40,9 +22,6 @@ class TupeloConfig(PretrainedConfig):  # type: ignore[misc]
         "attention_dropout": "attention_probs_dropout_prob",
         "layer_norm_epsilon": "layer_norm_eps",
     }
-
-    def __init__(self, **values: Any) -> None:
-        super().__init__(**{**DEFAULTS, **values})
 
     @property
     def head_width(self) -> int:
