@@ -84,9 +84,9 @@ def test_bf16_follows_fp32_within_its_rounding(engines, plain):
 
 
 @pytest.mark.ranks
-def test_a_resumed_engine_is_the_uninterrupted_one(engines):
+def test_a_resumed_engine_and_one_that_rewinds_are_the_uninterrupted_one(engines):
     for name, found in engines.items():
-        assert found["resumed"] == found["losses"][3:], name
+        assert found["resumed"] == found["rewound"] == found["losses"][3:], name
 
 
 @pytest.mark.slow("ZeRO once more, by sequences")

@@ -131,10 +131,12 @@ def whole_and_resumed(settings, ranks, config, folder):
     checkpoint = saved(engine, folder, half)
     later, later_norms = train_steps(engine, settings, range(half, end), places)
     again = build_engine(settings, ranks, config)
-    again.evaluate([micro_batch(0, place) for place in range(3)])  # leaves all weights whole
     again.restore(checkpoint)
     resumed, _ = train_steps(again, settings, range(half, end), places)
     last = saved(again, folder, end)
+    engine.evaluate([micro_batch(0, place) for place in range(3)])  # leaves all weights whole
+    engine.restore(checkpoint)
+    rewound, _ = train_steps(engine, settings, range(half, end), places)
     for each in (engine, again):
         each._engine.destroy()  # its hooks, so that those of one process do not see each other
     weights = load_weights(last.folder)
@@ -142,6 +144,7 @@ def whole_and_resumed(settings, ranks, config, folder):
         "losses": losses + later,
         "norms": norms + later_norms,
         "resumed": resumed,
+        "rewound": rewound,
         "weights": {key: value.tolist() for key, value in weights.items()},
     }
 
