@@ -5,9 +5,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from threading import get_native_id
+from threading import Thread, get_native_id
 from typing import Any, TypeVar
 
 import torch.distributed as distributed
@@ -52,8 +51,8 @@ class Saver:
         self._run, self._settings, self._ranks = run, settings, ranks
         # A group of its own: collectives of training run at the same time.
         self._group = distributed.new_group(backend="gloo") if ranks.world_size > 1 else None
-        self._executor = ThreadPoolExecutor(1, "checkpoint", initializer=_yield_to_training)
-        self._writing: Future[None] | None = None
+        self._thread: Thread | None = None
+        self._failure: BaseException | None = None
         self.newest = newest  # step of the newest checkpoint that this launch read or completed
         self.attempted = newest  # step of the last save, completed or failed
         if ranks.is_first:
@@ -76,13 +75,27 @@ class Saver:
         """
         self.wait()
         self.attempted, self._lacks_lines = step, lacks_lines
-        self._writing = self._executor.submit(self._write, step, snapshot, progress)
+        self._thread = Thread(
+            target=self._attempt, args=(step, snapshot, progress), name=f"checkpoint of step {step}"
+        )
+        self._thread.start()
 
     def wait(self) -> None:
         """Wait until the save in progress has ended; raise its error, if it was a defect."""
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            writing.result()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _attempt(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
+        try:
+            # On a CPU, training has priority over writing.
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)
+            self._write(step, snapshot, progress)
+        except BaseException as failure:  # `wait` raises it in the thread of the caller
+            self._failure = failure
 
     def _write(self, step: int, snapshot: Snapshot, progress: dict[str, Any]) -> None:
         partial = checkpoint_folder(self._run, step).with_suffix(PARTIAL)
@@ -156,10 +169,6 @@ class Saver:
 
 class NotWritten(Exception):
     """The operating system refused to write or to remove a checkpoint, on some rank."""
-
-
-def _yield_to_training() -> None:
-    os.setpriority(os.PRIO_PROCESS, get_native_id(), 19)  # on a CPU
 
 
 def _make_empty(folder: Path) -> None:

@@ -200,10 +200,17 @@ def locked(folder: Path) -> Iterator[None]:
     """Make a folder and lock it against other sweeps; the lock ends with this process.
 
     Raises:
-        ConfigError: another process holds the lock, or the disk becomes full.
+        ConfigError: another process holds the lock, the folder cannot be written, or the disk
+            becomes full.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_FILE).open("w") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK_FILE).open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write into {folder}: {error.strerror}; choose another folder"
+        ) from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -132,6 +132,10 @@ def test_one_sweep_at_a_time_fills_a_folder_and_a_full_disk_is_one_line(tmp_path
     busy = pytest.raises(ConfigError, match="another process is running a sweep in")
     with locked(tmp_path), busy, locked(tmp_path):  # a lock is of an open file, not of a process
         pass
+    (tmp_path / "file").touch()
+    message = "cannot write into .*file/x"
+    with pytest.raises(ConfigError, match=message), locked(tmp_path / "file/x"):
+        pass
     message = "cannot write into .*: No space left on device; make room"
     with pytest.raises(ConfigError, match=message), locked(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")

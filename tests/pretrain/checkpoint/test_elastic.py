@@ -11,7 +11,7 @@ from pretrain.checkpoint.folders import checkpoint_folder
 from pretrain.checkpoint.format import Checkpoint, Piece
 from pretrain.config.recipe import load_settings
 from pretrain.distributed.ranks import start_ranks
-from pretrain.engine.footprint import needed_bytes
+from pretrain.engine.footprint import checkpoint_bytes, needed_bytes
 from pretrain.engine.micro_batches import SHARE
 from pretrain.model.execution_plan import ExecutionPlan
 from tests.forked_command import run_module
@@ -96,7 +96,8 @@ def test_two_ranks_resume_a_run_of_one_from_an_older_checkpoint_with_what_fits_o
     flip(run / "checkpoints/step_00000020/part_00000.safetensors")
     config = json.loads((run / "ds_config.json").read_text())
     needed = needed_bytes(load_settings(run), config, 2, ExecutionPlan("fused"), 2)
-    fault = {"FAULT": f"memory:1:{int(needed / SHARE) + 1}"}
+    room = int(needed / SHARE) + 1 + checkpoint_bytes(load_settings(run))
+    fault = {"FAULT": f"memory:1:{room}"}
     module = "tests.pretrain.train.stability.run_with_fault"
     words = ["train", str(run), "--elastic"]
     status, _, errors = command.run(words, module=module, ranks=2, **fault)
