@@ -48,10 +48,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 32_103,
+    "lines of the packages": 31_902,
     "lines of benchmarks": 1_379,
-    "lines of tests": 27_312,
-    "words of docs": 13_563,
+    "lines of tests": 27_282,
+    "words of docs": 13_560,
     "words of a page": 1_500,
 }
 
