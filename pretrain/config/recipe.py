@@ -89,6 +89,8 @@ def read_settings(arguments: argparse.Namespace) -> RunSettings:
     if arguments.trust_remote_code:
         tree = merged_settings({"model": {"transformers": {"trust_remote_code": True}}}, tree)
     given = given_settings(arguments, setting_fields(RunSettings))
+    if "steps" in given:  # in place of the hours of a recipe
+        given.setdefault("hours", None)
     if arguments.corpus:
         given = merged_settings(given, {"data": {"corpus": tuple(arguments.corpus)}})
     return settings_from(merged_settings(tree, given))
