@@ -52,6 +52,8 @@ REMOVED = {
     "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
 }
 
+# What earlier versions wrote as null.
+NULLS = {"batch.micro_sequences": "auto", "layer_drop.gamma": "auto"}
 
 # Of command lines alone: in a file they are unknown settings.
 REMOVED_WORDS = {
@@ -94,6 +96,9 @@ def without_removed(tree: Mapping[str, Any], *, refuses: bool = True) -> dict[st
         ConfigError: there is such a setting.
     """
     kept = {key: value for key, value in tree.items() if _stays(key, value, refuses)}
+    drop = kept.get("layer_drop")
+    if isinstance(drop, dict) and (drop.get("schedule"), drop.get("gamma", 0)) == ("reverse", None):
+        kept["layer_drop"] = {**drop, "gamma": 100 / kept["steps"]}  # with which it began
     merged = {key: _merged(key, value, refuses) for key, value in kept.items()}
     if isinstance(merged.get("loggers"), list):
         merged["loggers"] = [name for name in merged["loggers"] if str(name) not in REMOVED]
@@ -104,7 +109,7 @@ def _merged(section: str, values: Any, refuses: bool) -> Any:
     """Return a section with the settings that took the place of several, and without these."""
     if not isinstance(values, dict):
         return values
-    found = dict(values)
+    found = {n: NULLS.get(f"{section}.{n}") if one is None else one for n, one in values.items()}
     if section == "layer_drop" and found.get("draw_per") not in (None, "micro_batch", "sequence"):
         draws = found.pop("draws", 1)
         found["draw_per"] = found["draw_per"] if draws == 1 else draws

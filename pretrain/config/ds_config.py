@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from data_prep.files.quoting import plain, quoted
+from data_prep.files.quoting import quoted
 from pretrain.config.batch import micro_batches_per_step, micro_sequences
 from pretrain.config.ds_keys import check_keys
 from pretrain.config.errors import ConfigError, lookup, nearest
@@ -101,9 +101,12 @@ def fill_ds_config(
         # Always written: without it DeepSpeed clips at 1.0.
         "gradient_clipping": settings.optimizer.max_gradient_norm or 0.0,
     }
-    _refuse_other_values({k: v for k, v in config.items() if k in from_recipe}, from_recipe)
-    _check_optimizer(config.get("optimizer", {}), settings)
-    filled = {key: value for key, value in config.items() if key != "optimizer"} | from_recipe
+    for key, ours in from_recipe.items():
+        if config.get(key, AUTO) not in (AUTO, ours):
+            raise ConfigError(
+                f"the DeepSpeed JSON says {key}={quoted(config[key])}, the recipe {ours}; remove it"
+            )
+    filled = config | from_recipe
     filled.setdefault("steps_per_print", 10**9)  # the progress bar is ours
     # On by default, and it waits for the device twice in every micro-batch.
     filled["timers"] = {"throughput": {"enabled": False}, **config.get("timers", {})}
@@ -188,30 +191,3 @@ def _ds_config_path(name: str) -> Path:
         f"engine.ds_config={quoted(name)} is neither a file nor in ds_configs/"
         f"{nearest(name, known)}; there are {', '.join(known)}"
     )
-
-
-def _check_optimizer(block: dict[str, Any], settings: RunSettings) -> None:
-    if block.get("type", "AdamW") not in ("Adam", "AdamW"):
-        raise ConfigError(
-            f"the DeepSpeed JSON asks for the optimizer {quoted(block['type'])}; there is "
-            "AdamW, see the settings under optimizer: remove the block"
-        )
-    optimizer = settings.optimizer
-    from_recipe = {
-        "lr": settings.learning_rate.peak,
-        "betas": list(optimizer.betas),
-        "eps": optimizer.epsilon,
-        "weight_decay": optimizer.weight_decay,
-        "bias_correction": optimizer.bias_correction,
-    }
-    _refuse_other_values(block.get("params", {}), from_recipe)
-
-
-def _refuse_other_values(stated: dict[str, Any], from_recipe: dict[str, Any]) -> None:
-    for key, value in stated.items():
-        if key not in from_recipe or value not in (AUTO, from_recipe[key]):
-            ours = from_recipe.get(key, "has nothing of the kind")
-            raise ConfigError(
-                f"the DeepSpeed JSON says {plain(key)}={quoted(value)}, the recipe {ours}; remove "
-                "it"
-            )

@@ -37,7 +37,6 @@ BLOCKS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
         JsonBlock,
         {"enabled": SWITCH, "dtype": ANYTHING, "lower_precision_safe_modules": ANYTHING},
     ),
-    "optimizer": (JsonBlock, {"type": (str, "AdamW"), "params": TABLE}),
     "timers": (JsonBlock, {"throughput": TABLE}),
 }
 FROM_RECIPE = (
@@ -65,6 +64,7 @@ REFUSED = {
     "activation_checkpointing": "this model does not read it; set engine.recompute_blocks=true",
     "checkpoint": "checkpoints are this trainer's own; see the settings under checkpoint",
     "compile": "each block is compiled separately; see engine.compile_blocks",
+    "optimizer": "the optimizer is the recipe's; see the settings under optimizer",
     "progressive_layer_drop": "give the recipe layer_drop.schedule=progressive, its theta as "
     "layer_drop.theta_bar and layer_drop.gamma; layer_drop.compat=deepspeed repeats bing_bert",
     "scheduler": "the learning rate is the recipe's; see learning_rate.schedule",
@@ -117,9 +117,8 @@ def check_keys(config: dict[str, Any], place: str = "the DeepSpeed JSON") -> Non
             raise ConfigError(
                 f"{place}: {path}={quoted(value)} is not supported: {reason}; remove it"
             )
-    filled = (*FROM_RECIPE, "optimizer.params.")
     autos = [name for name, value in flat(config).items() if value == "auto"]
-    if unknown := [plain(name) for name in autos if not name.startswith(filled)]:
+    if unknown := [plain(name) for name in autos if name not in FROM_RECIPE]:
         raise ConfigError(
             f"{place}: {', '.join(unknown)}: auto is for transformers' Trainer; delete these lines"
         )

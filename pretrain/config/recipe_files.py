@@ -1,7 +1,6 @@
 """The files of recipes and sweeps: which there are, and how they are read."""
 
 import os
-import re
 import shutil
 import textwrap
 import tomllib
@@ -23,8 +22,6 @@ SWEEPS = RECIPES / "sweeps"
 ARMS = "arms"  # of a sweep, and of no recipe
 TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
 
-PARENT = re.compile(r"[\w-][\w. -]{0,99}")
-
 # What a setting takes the place of, unless that is given beside it or after it.
 OF_ENCODERS = {
     "model": ModelSettings.model_fields.keys() - {*FIELDS, "folder", "transformers"},
@@ -40,7 +37,7 @@ REPLACED: dict[tuple[str, str], Mapping[str, Collection[str]]] = {
 def read_recipe(recipe: str) -> dict[str, Any]:
     """Read a recipe by name or path, or the settings of an earlier run by its folder.
 
-    `extends = "other"` in a recipe starts from another one in the same folder, or one of ours.
+    `extends = "other"` in a recipe starts from other.toml beside it, or from one of ours.
 
     Raises:
         ConfigError: there is no such recipe, or it is not valid TOML.
@@ -140,7 +137,7 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
         path: of the file; its stem is the default of `name`.
         children: files that extend this one.
 
-    A recipe in the same folder comes before one of ours with that name.
+    A file beside it comes before one of ours with that name.
 
     Raises:
         ConfigError: it is not valid TOML, or extends a missing file or itself.
@@ -152,17 +149,12 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     parent = tree.pop("extends", None)
     if parent is None:
         return tree
-    if not isinstance(parent, str) or not PARENT.fullmatch(parent):
-        raise ConfigError(
-            f"{path} extends {quoted(parent)}, which is not the name of a recipe; give that of one "
-            "in the same folder, without .toml, or one that tupelo recipes lists"
-        )
     ours, parent_path = recipe_files(), path.parent / f"{parent}.toml"
     if not parent_path.is_file():
         if parent not in ours:
             raise ConfigError(
                 f"{path} extends {parent!r}, but there is no {parent_path}, and no such recipe of "
-                f"ours{nearest(parent, list(ours))}"
+                f"ours{nearest(str(parent), list(ours))}"
             )
         parent_path = ours[parent]
     if parent_path in (*children, path):

@@ -33,7 +33,7 @@ class OptimizerKind(ABC):
     state: tuple[str, ...] = MOMENTS  # names of the state tensors of each parameter
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     zero_obstacle = ""  # why it does not work at the other stages
-    is_adamw = False  # which a DeepSpeed JSON may describe, and whose bias correction can be off
+    is_adamw = False  # whose bias correction can be off
     # Whether `step` honours `grad_scale` and `found_inf`, as torch's GradScaler sets them.
     takes_gradient_scale = False
 
@@ -127,7 +127,7 @@ def checked_optimizer(
     Args:
         settings: which one.
         device: on which it will run.
-        ds_config: the DeepSpeed JSON; its ZeRO stage and `optimizer` block are read.
+        ds_config: the DeepSpeed JSON; its ZeRO stage is read.
 
     Raises:
         ConfigError: there is no optimizer of that name, or it does not work on this device, in this
@@ -146,11 +146,6 @@ def checked_optimizer(
         raise ConfigError(
             f"optimizer.bias_correction=False is not available with optimizer.kind="
             f"{settings.kind!r}; use {', '.join(names)}, or remove it"
-        )
-    if "optimizer" in ds_config and not kind.is_adamw:
-        raise ConfigError(
-            "the DeepSpeed JSON has a block optimizer, the recipe "
-            f"optimizer.kind={settings.kind!r}; remove the block"
         )
     return kind
 

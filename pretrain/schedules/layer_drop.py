@@ -42,10 +42,8 @@ def _left(
     position: float, span: float, settings: LayerDropSettings, gamma_times_steps: float
 ) -> float:
     """Return how much of an exponential decay is left at a position."""
-    gamma = settings.gamma
-    if gamma is None:  # an old run in reverse, whose rule was that of progressive
-        gamma = GAMMA_TIMES_STEPS / span
-    return math.exp(-(gamma_times_steps / span if gamma == "auto" else gamma) * position)
+    gamma = gamma_times_steps / span if settings.gamma == "auto" else settings.gamma
+    return math.exp(-gamma * position)
 
 
 # theta as a function of the position and of the span, where the schedule ends.

@@ -1,6 +1,6 @@
 """Settings of progressive layer drop."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -34,10 +34,10 @@ class LayerDropSettings(Section):
         description="lowest keep ratio of the last block: at the end, or at the start if depth "
         "grows",
     )
-    gamma: Annotated[float, Field(gt=0)] | Literal["auto"] | None = Field(
+    gamma: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
         "auto",
         description="rate of the exponential decay; auto: 100 / steps, with schedule=reverse "
-        "5 / steps; none: 100 / steps",
+        "5 / steps",
     )
     stages: tuple[Share, ...] = Field(
         (1 / 2, 2 / 3, 5 / 6, 1.0),
@@ -61,11 +61,6 @@ class LayerDropSettings(Section):
         "none", description="deepspeed: as bing_bert, including its bugs"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_default_gamma(cls, values: Any) -> Any:
-        return with_default_gamma(values) if isinstance(values, dict) else values
-
     @model_validator(mode="after")
     def _refuse_without_effect(self) -> "LayerDropSettings":
         for name in UNUSED_BY_SCHEDULE.get(self.schedule, ()):
@@ -82,19 +77,3 @@ class LayerDropSettings(Section):
         if isinstance(self.draw_per, int):
             return self.draw_per
         return 1 if self.draw_per == "step" else None
-
-
-def with_default_gamma(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return values of layer drop with "auto" where earlier versions wrote null for gamma.
-
-    Null was 100 / steps. With schedule = "reverse" it stays null: "auto" is another
-    number there, and a run that began with the one continues with it.
-
-    Args:
-        values: by name.
-        prefix: of the names.
-    """
-    gamma = f"{prefix}gamma"
-    if values.get(gamma, "auto") is not None or values.get(f"{prefix}schedule") == "reverse":
-        return values
-    return {**values, gamma: "auto"}

@@ -6,7 +6,6 @@ from pydantic import Field, field_validator, model_validator
 
 from data_prep.files.quoting import quoted
 from data_prep.settings import Section, is_changed
-from pretrain.config.errors import lookup
 from pretrain.config.settings.data import DataSettings
 from pretrain.config.settings.layer_drop import LayerDropSettings
 from pretrain.config.settings.model import (
@@ -26,9 +25,6 @@ from pretrain.config.settings.training import (
 )
 
 LONGEST_NAME = 200  # bytes; that of a run, and so of its folder
-
-# Where curves are shown besides JSON lines.
-LOGGERS = {"tensorboard": "its files in the run folder", "wandb": "W&B, which reads these"}
 
 
 class RunSettings(Section):
@@ -59,7 +55,7 @@ class RunSettings(Section):
         description="train for this time instead of steps, not counting evaluation and checkpoints",
     )
     log_every_steps: int = Field(100, ge=1, description="steps between logged metrics")
-    loggers: tuple[str, ...] = Field(
+    loggers: tuple[Literal["tensorboard", "wandb"], ...] = Field(
         ("tensorboard",),
         description="besides metrics.jsonl: tensorboard, wandb (which mirrors TensorBoard) or none",
     )
@@ -102,13 +98,6 @@ class RunSettings(Section):
     @classmethod
     def _may_be_none(cls, names: Any) -> Any:
         return () if names in (None, [None], ["none"]) else names
-
-    @field_validator("loggers")
-    @classmethod
-    def _are_loggers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            lookup(LOGGERS, name, setting="loggers")
-        return names
 
     @model_validator(mode="after")
     def _refuse_without_effect(self) -> "RunSettings":

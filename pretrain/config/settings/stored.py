@@ -8,7 +8,6 @@ from pydantic import BaseModel, ValidationError
 
 from data_prep import command_line
 from data_prep.removed import without_removed
-from pretrain.config.settings.layer_drop import with_default_gamma
 from pretrain.config.settings.run import RunSettings
 
 
@@ -44,7 +43,5 @@ def stored_settings(tree: dict[str, Any]) -> dict[str, Any]:
     A run older than a setting was started with the behaviour that is its default today. A setting
     that is no more, and was not at its default, is one in which runs differ.
     """
-    stored = flat(json.loads(as_json(RunSettings()))) | flat(without_removed(tree, refuses=False))
-    if stored["batch.micro_sequences"] is None:  # as runs wrote before there was a choice
-        stored["batch.micro_sequences"] = "auto"
-    return with_default_gamma(stored, "layer_drop.")
+    defaults = RunSettings().model_dump(mode="json")
+    return flat(defaults) | flat(without_removed(tree, refuses=False))

@@ -1,8 +1,8 @@
 """Settings of training: batch, optimizer, evaluation, checkpoints, faults, execution."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from data_prep.settings import Section
 
@@ -18,11 +18,6 @@ class BatchSettings(Section):
         description="sequences per micro-batch and rank; auto: the most that fit, on a GPU at most "
         "65,536 tokens",
     )
-
-    @field_validator("micro_sequences", mode="before")
-    @classmethod
-    def _read_none(cls, value: Any) -> Any:
-        return "auto" if value is None else value  # as earlier versions wrote run.json
 
 
 # Of a moment of Adam.

@@ -82,10 +82,6 @@ def test_an_update_with_a_gradient_that_is_not_finite_is_left_out(ranks):
 
 def test_what_an_optimizer_cannot_do_is_refused(rmsprop, monkeypatch):
     settings = case.case_settings(*rmsprop).optimizer
-    config = {"optimizer": {"type": "AdamW"}}
-    with pytest.raises(ConfigError, match="JSON has a block optimizer.*'rmsprop'; remove the blo"):
-        checked_optimizer(settings, "cpu", config)
-    checked_optimizer(case.case_settings().optimizer, "cpu", config)
     uncorrected = settings.model_copy(update={"bias_correction": False})
     with pytest.raises(ConfigError, match="bias_correction=False is not available with .*'rmsprop"):
         checked_optimizer(uncorrected, "cpu", {})

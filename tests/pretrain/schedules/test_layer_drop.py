@@ -77,7 +77,7 @@ def test_settings_of_an_old_run_are_those_of_the_same_run_today():
         del written["layer_drop"]["stages"]
         assert stored_settings(written) == flat(today)
     reverse = {**written, "layer_drop": {**written["layer_drop"], "schedule": "reverse"}}
-    assert stored_settings(reverse)["layer_drop.gamma"] is None
+    assert stored_settings(reverse)["layer_drop.gamma"] == 100 / today["steps"]
 
 
 def test_no_schedule_keeps_every_block_unscaled():
