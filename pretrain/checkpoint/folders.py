@@ -10,7 +10,7 @@ from pathlib import Path
 from data_prep.files.atomic import save_text, write_through
 from pretrain.checkpoint.format import REMOVED, Checkpoint, CheckpointError, remove_tree
 from pretrain.config.errors import ConfigError
-from pretrain.config.run_files import LAUNCHES_FILE, RUN_FILE
+from pretrain.config.run_files import LAUNCHES_FILE, RUN_FILE, hint_at_runs
 
 CHECKPOINTS = "checkpoints"
 IDENTITY_FILE = "identity"
@@ -64,7 +64,7 @@ def newest_checkpoint(run: Path) -> Path:
         ConfigError: the folder holds no run, or a run without a checkpoint.
     """
     if not (run / RUN_FILE).is_file():
-        raise ConfigError(f"{run} is not a run folder: it has no run.json")
+        raise ConfigError(f"{run} is not a run folder: it has no run.json{hint_at_runs(run)}")
     found = checkpoints_of(run)
     if not found:
         raise ConfigError(f"{run} has no checkpoint yet; let the run reach its first one")

@@ -12,7 +12,7 @@ from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
 from data_prep.removed import without_removed
 from pretrain.config.errors import ConfigError, nearest
-from pretrain.config.run_files import RUN_FILE, settings_of
+from pretrain.config.run_files import RUN_FILE, hint_at_runs, settings_of
 from pretrain.config.settings import OF_TEXT, ModelSettings
 from pretrain.config.settings.transformers_config import FIELDS, FREE
 
@@ -55,6 +55,8 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     if sweep_file(recipe) is not None:
         raise _is_a_sweep(recipe)
     lists = f"{shell_command('recipes')} lists the recipes"
+    if path.is_dir():
+        raise ConfigError(f"{recipe} is not a run folder: it has no {RUN_FILE}{hint_at_runs(path)}")
     if path.suffix == ".toml" or len(path.parts) > 1:
         raise ConfigError(f"there is no file or run folder {quoted(recipe)}; {lists}")
     raise ConfigError(

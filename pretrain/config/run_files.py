@@ -107,6 +107,12 @@ class Result(_Line):
     expected_flops: Amount | None = None  # missing in older versions
 
 
+def hint_at_runs(folder: Path) -> str:
+    """Return a hint at the runs in a folder, such as that of a sweep; empty: there are none."""
+    found = sorted(folder.glob(f"*/{RUN_FILE}"))
+    return f"; give one of the runs in it, such as {found[0].parent}" if found else ""
+
+
 def refuse_to_start(folder: Path) -> None:
     """Refuse to start a run where there is one, or anything else.
 

@@ -12,6 +12,7 @@ from pretrain.checkpoint.format import CheckpointError, load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
 from pretrain.config.recipe import load_settings
+from pretrain.config.run_files import hint_at_runs
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.convert.exports.hf_format import CONFIG_FILE, is_export, read_export
 from pretrain.convert.external.fairseq_tupe import read_tupe
@@ -65,6 +66,7 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
         f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
         f"{CHECKPOINTS}/step_* folders, an export, an encoder saved by Hugging Face's "
         "transformers (config.json and its weights), or a .pt file of the TUPE authors' code"
+        + hint_at_runs(folder)
     )
 
 

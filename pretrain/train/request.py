@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from pretrain.checkpoint.changes import compared, refuse_changes
 from pretrain.config.errors import ConfigError
-from pretrain.config.run_files import RUN_FILE, refuse_to_start, result_of
+from pretrain.config.run_files import RUN_FILE, hint_at_runs, refuse_to_start, result_of
 from pretrain.config.settings import RunSettings
 
 Beginning = Literal["start", "resume", "elastic"]
@@ -50,7 +50,8 @@ class RunRequest(NamedTuple):
         if self.beginning != "start":
             if not (self.folder / RUN_FILE).exists():
                 raise ConfigError(
-                    f"{self.folder} holds no run to resume; start it without --resume"
+                    f"{self.folder} holds no run to resume"
+                    + (hint_at_runs(self.folder) or "; start it without --resume")
                 )
             return
         if self.lengthen:

@@ -10,6 +10,7 @@ from data_prep.text.text_encoder import MANY
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.config.run_files import hint_at_runs
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION
 from pretrain.convert.exports.hf_format import write_pretrained
 from pretrain.convert.exports.in_transformers import (
@@ -51,5 +52,6 @@ def run_of(place: Path) -> Path:
     if not (run / "run.json").is_file():
         raise ConfigError(
             f"{place} is neither a run folder, with its run.json, nor a checkpoint of one"
+            + hint_at_runs(place)
         )
     return run

@@ -247,6 +247,10 @@ def test_without_any_checkpoint_a_run_begins_at_its_beginning(tmp_path):
     assert newest_sound_checkpoint(tmp_path) is None
     with pytest.raises(ConfigError, match="is not a run folder: it has no run.json"):
         newest_checkpoint(tmp_path)
+    (run := tmp_path / "bert_a-seed1").mkdir()
+    (run / "run.json").write_text("{}")
+    with pytest.raises(ConfigError, match=f"; give one of the runs in it, such as {run}$"):
+        newest_checkpoint(tmp_path)
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ConfigError, match="has no checkpoint yet"):
         newest_checkpoint(tmp_path)
