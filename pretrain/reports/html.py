@@ -55,7 +55,8 @@ def line_panel(title: str, xlabel: str, ylabel: str, labels: Sequence[str]) -> t
     axes.grid(axis="y", color=GRID, linewidth=0.6)
     axes.set_title(in_lines(title, TITLE_LINE), loc="left", fontweight="bold", fontsize=11)
     axes.set(xlabel=xlabel, ylabel=ylabel)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    large = EngFormatter(sep="")
+    axes.xaxis.set_major_formatter(lambda x, _: large(x) if x >= 1 else f"{x:g}")
     axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
     for number, label in enumerate(labels):
         axes.plot([], [], label=label, **line_style(number))

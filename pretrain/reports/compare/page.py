@@ -22,7 +22,8 @@ computed: a skipped block counts nothing, a recomputed one once, the head its pr
 Utilisation is their share of a GPU's dense rate by its datasheet, elsewhere of the rate of a large
 matrix product, measured when the run started. Between evaluations after step 0 a loss is
 interpolated linearly; nothing is smoothed. Steps below entropy last until it is {PLATEAU_MARGIN:g}
-nats below the unigram entropy. Of several seeds numbers and bold lines are medians, in which a run
+nats below the unigram entropy: an arm leaves the grey band at its white mark, and is at the target
+at the one with a black edge. Of several seeds numbers and bold lines are medians, in which a run
 that never reached the target is later than all that did; thin lines are the runs. Arms of the same
 seeds are compared with the baseline seed by seed (sign test), others by the test of Mann and
 Whitney; significant means at {CONFIDENCE:.0%}, uncorrected for the number of arms. A percentage is
