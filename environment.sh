@@ -63,7 +63,7 @@ PYTHON
 
 find_python() {
   local name
-  for name in python3 python3.13 python3.12 python3.11; do
+  for name in python3 python3.14 python3.13 python3.12 python3.11; do
     # For 3.15 there is no triton yet; ensurepip: Debian's python3-venv.
     if "$name" -c 'import sys, tomllib, ensurepip; sys.exit(sys.version_info >= (3, 15))' 2>/dev/null; then
       echo "$name"

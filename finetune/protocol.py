@@ -127,16 +127,15 @@ def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Proto
 
 
 def _read(place: str) -> dict[str, Any]:
-    path, file = Path(place), PROTOCOLS / f"{place}.toml"
-    if path.suffix == ".toml" and path.is_file():
-        file = path
-    elif not file.is_file():
-        known = sorted(file.stem for file in PROTOCOLS.glob("*.toml"))
-        raise ConfigError(
-            f"there is no protocol {place!r}{nearest(place, known)}; one of {', '.join(known)}, or "
-            "a .toml file"
-        )
-    tree = read_toml(file)
+    file, ours = Path(place), {path.stem: path for path in sorted(PROTOCOLS.glob("*.toml"))}
+    if file.suffix != ".toml" or not file.is_file():
+        if place not in ours:
+            raise ConfigError(
+                f"there is no protocol {place!r}{nearest(place, list(ours))}; one of "
+                f"{', '.join(ours)}, or a .toml file"
+            )
+        file = ours[place]
+    tree = read_toml(file, ours)
     settings, tried = (tree.pop(name, {}) for name in ("settings", "tune"))
     are_tables = isinstance(settings, dict) and isinstance(tried, dict)
     at_the_top = tree.keys() & Protocol.model_fields.keys() - {"name", "seeds"}  # older ones: all

@@ -4,7 +4,7 @@ r"""Predict the labels of new texts with a fine-tuned model.
     echo "A film without a plot." | tupelo finetune predict runs/NAME
 
 MODEL is a folder that fine-tuning kept, or any folder above it that holds no other. Texts are
-read from the columns that the model was trained on. Each row keeps its place and its columns, and
+read from the columns that the model was trained on. A row of a table keeps its columns, and
 gets the prediction and the probability of every label, in place of columns of these names. A model
 of tags reads .conll, or a sentence a line with spaces between its words, and writes .conll, or CSV
 with a row a sentence; one of answers reads .json.

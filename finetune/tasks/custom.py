@@ -185,7 +185,7 @@ def _of_table(own: OwnTask, files: Files) -> Found:
         )
     task = replace(task, labels=() if own.regression else labels_of(words, where))
     metrics, notes = metrics_of(task.kind, own.metric, words)
-    if own.metric == "f1":
+    if "f1" in metrics:
         notes.append(f"F1 is that of label {quoted(task.labels[-1])}")
     task = replace(task, metrics=metrics)
     found = {

@@ -58,7 +58,7 @@ def read_rows(
         found = _parquet_rows(file, needed, every_column=every_column)
         rows = [FileRow(*row) for row in enumerate(found, start=1)]
     else:
-        raise TaskError(f"{file}: unknown format {suffix!r}; use {FORMATS}, as its content is")
+        raise TaskError(f"{file}: unknown format {suffix!r}; use {FORMATS}, or .conll for tags")
     if not rows:
         raise TaskError(f"{file} holds no rows; give a file with some")
     return rows

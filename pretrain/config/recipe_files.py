@@ -49,9 +49,9 @@ def read_recipe(recipe: str) -> dict[str, Any]:
         return without_consequences(without_removed(tree))
     files = recipe_files()
     if path.suffix == ".toml" and os.path.isfile(path):
-        return without_removed(read_toml(path))
+        return without_removed(read_toml(path, files))
     if recipe in files:
-        return read_toml(files[recipe])
+        return read_toml(files[recipe], files)
     if sweep_file(recipe) is not None:
         raise _is_a_sweep(recipe)
     lists = f"{shell_command('recipes')} lists the recipes"
@@ -132,14 +132,13 @@ def list_of_recipes() -> str:
     )
 
 
-def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read a TOML file and, under it, the recipe that it `extends`.
+def read_toml(path: Path, ours: dict[str, Path], children: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a TOML file and, under it, the one that it `extends`.
 
     Args:
         path: of the file; its stem is the default of `name`.
+        ours: files by the name under which it may extend them; one beside it comes first.
         children: files that extend this one.
-
-    A file beside it comes before one of ours with that name.
 
     Raises:
         ConfigError: it is not valid TOML, or extends a missing file or itself.
@@ -151,17 +150,17 @@ def read_toml(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
     parent = tree.pop("extends", None)
     if parent is None:
         return tree
-    ours, parent_path = recipe_files(), path.parent / f"{parent}.toml"
+    parent_path = path.parent / f"{parent}.toml"
     if not parent_path.is_file():
         if parent not in ours:
             raise ConfigError(
-                f"{path} extends {parent!r}, but there is no {parent_path}, and no such recipe of "
-                f"ours{nearest(str(parent), list(ours))}"
+                f"{path} extends {parent!r}, but there is no {parent_path}, and none of ours has "
+                f"this name{nearest(str(parent), list(ours))}"
             )
         parent_path = ours[parent]
     if parent_path in (*children, path):
         raise ConfigError(f"{path} extends {parent!r}, which extends it in turn; remove one")
-    return merged_settings(read_toml(parent_path, (*children, path)), tree)
+    return merged_settings(read_toml(parent_path, ours, (*children, path)), tree)
 
 
 def _is_a_sweep(name: str) -> ConfigError:

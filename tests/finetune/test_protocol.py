@@ -70,6 +70,8 @@ def test_a_protocol_of_ones_own_is_written_as_a_sweep_and_may_extend_another(tmp
     older.write_text("epochs = 2\nbatch = 8\nlearning_rates = [0.1, 0.2]\n")
     same = load_protocol(str(older)).model_copy(update={"name": "base"})
     assert same == load_protocol(str(base))
+    mine.write_text('extends = "tupe"\nseeds = 2')  # one of ours
+    assert load_protocol(str(mine)).learning_rates == load_protocol("tupe").learning_rates
     for text in ('extends = "base"\nepochs = 3', "settings = 3", "tune = 3"):
         mine.write_text(text)
         with pytest.raises(ConfigError, match="and .tune. are tables; all but seeds is in them"):

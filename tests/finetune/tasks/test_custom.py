@@ -164,6 +164,7 @@ def test_texts_that_are_empty_or_trained_on_have_a_warning(tmp_path):
     train.write_text(rows)
     dev.write_text(rows.replace("c\t", "new\t"))
     assert read_own(OwnTask(train=train, dev=dev)).notes == (
+        "F1 is that of label 'yes'",
         f"warning: 1 row of {train} without text",
         f"warning: texts of 3 rows of {dev} are trained on",
         "2 of the 4 development examples are 'no', fewer than 20: give a larger --dev",
@@ -178,7 +179,7 @@ def test_without_a_development_file_a_tenth_of_the_training_rows_is_held_out(tmp
     # one in 10, within four standard deviations: 4 sqrt(2000 x 0.1 x 0.9)
     assert abs(len(held_out) - 200) < 54
     note = f"no development file: {len(held_out)} of the 2,000 rows are held out"
-    assert data.notes == (note,)
+    assert data.notes == ("F1 is that of label 'y'", note)
 
 
 @pytest.mark.parametrize(

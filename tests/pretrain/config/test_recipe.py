@@ -161,7 +161,7 @@ def test_unknown_and_broken_recipes_are_named(tmp_path):
     with pytest.raises(ConfigError, match="model=3: input should be"):
         load_settings(broken)
     broken.write_text('extends = "tiny_cpi"\n')
-    with pytest.raises(ConfigError, match="no such recipe of ours; did you mean tiny_cpu?"):
+    with pytest.raises(ConfigError, match="none of ours has this name; did you mean tiny_cpu?"):
         load_settings(broken)
     broken.write_text('extends = "nowhere"\n')
     with pytest.raises(ConfigError, match="extends 'nowhere', but there is no"):
