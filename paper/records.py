@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pretrain.config.run_files import PLATEAU_MARGIN
 from pretrain.reports.compare.runs import place_of_loss
 
 FOLDER = Path(__file__).parent / "results"
 TIMES = "times"  # in FOLDER: what benchmarks measured, which are no sweeps
-PLATEAU_MARGIN = 0.3  # in nats below the unigram entropy: there a loss falls quickly
 BATCH = ("batch.global_sequences", "data.sequence_length")
 
 

@@ -13,9 +13,8 @@ the end of the minutes. Their held-out loss is taken on our held-out rows and ma
 those of training steps, without evaluation.
 
 A run that has ended is not repeated: the same command continues, with more seeds too, and another
-one is refused. `against.json` in the folder of each run has its curve; the models
-(FOLDER/theirs-seedN, FOLDER/ours-seedN) can be given to `tupelo finetune run`, and FOLDER to
-`python paper/build.py collect`.
+one is refused. `against.json` in the folder of each run has its curve; `tupelo finetune run` takes
+FOLDER/theirs-seedN and FOLDER/ours-seedN, `python paper/build.py collect` FOLDER.
 Needs `pip install -e '.[benchmarks]'`, and a machine that does nothing else. Two processes with
 OMP_NUM_THREADS=1 and `--sides theirs` and `--sides ours` take half of the time, a core each; the
 same command without `--sides` then prints the summary.
@@ -44,6 +43,7 @@ from pretrain.config.settings.transformers_config import FIELDS, FREE
 from pretrain.data.shards import open_data, shards_folder
 from pretrain.distributed.freed_memory import keep_freed_memory
 from pretrain.reports.compare.runs import place_of_loss
+from pretrain.train.sweeps.tuning import FIRST_SEED
 
 RATES = [5e-4, 1e-3, 2e-3, 4e-3]
 RESULT, PRECISION = "against.json", "theirs_in.txt"
@@ -103,9 +103,9 @@ class Comparison:
     def train(self, side: str) -> dict[int, Curve]:
         """Return the curves of a side by seed, at the best of the rates that its trials tried."""
         given = self._arguments
-        trial_seed, short = max(given.seeds) + 1, given.trial_share * given.minutes
+        short = given.trial_share * given.minutes
         ends = {
-            rate: self._run(side, rate, trial_seed, short, f"trials/{side}-{rate:g}")[-1][2]
+            rate: self._run(side, rate, FIRST_SEED, short, f"trials/{side}-{rate:g}")[-1][2]
             for rate in given.rates
         }
         tried = ", ".join(f"{rate:g}: {end:.3f}" for rate, end in ends.items())

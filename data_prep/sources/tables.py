@@ -96,7 +96,8 @@ class JsonLines(FileSource):
     @property
     def is_wikipedia(self) -> bool:
         """Whether WikiExtractor wrote it."""
-        return self.files[0].name.startswith("wiki_")
+        name = self.files[0].name
+        return name.startswith("wiki_") and "json" not in name
 
     def records(self, file: Path) -> Iterator[Document]:
         """Yield the text of each line; the first line that is an object must have the column."""

@@ -191,10 +191,11 @@ def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:
     if prefix:
         starting = {token for token in vocabulary if not token.startswith(prefix)}
     elif _is_byte_level(tokenizer):
-        # The bytes of space and line feed, as this kind of tokenizer writes them.
-        starting = {token for token in vocabulary if token.startswith(("Ġ", "Ċ"))}
+        # The bytes of space and line feed, as this kind of tokenizer writes them, and the first of
+        # a hanzi (U+4000 to U+9FFF).
+        starting = {token for token in vocabulary if token.startswith(("Ġ", "Ċ", *"äåæçèé"))}
     elif "Metaspace" in _types_in(description["pre_tokenizer"]):
-        starting = {token for token in vocabulary if token.startswith("▁")}
+        starting = {one for one in vocabulary if one[:1] == "▁" or "\u4e00" <= one[:1] <= "\u9fff"}
     else:
         raise TokenizerError(
             f"the tokens of this {model['type']} tokenizer do not mark where a word starts (no "

@@ -116,6 +116,7 @@ def notes(table: ScoreTable, results: SweepResults) -> list[str]:
         precisions = {t.result.precision for t in results.trials if t.result.task == task}
         for what, applies in (
             ("one seed", any(rates[0].num_requested == 1 for rates in found)),
+            ("different numbers of seeds", len({rates[0].num_requested for rates in found}) > 1),
             ("best at the highest or lowest --learning_rates", at_edge),
             ("different learning rates", len(set(map(frozenset, tuned.values()))) > 1),
             ("different precisions", len(precisions - {None}) > 1),

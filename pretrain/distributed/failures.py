@@ -2,13 +2,15 @@
 
 The rank that fails prints its traceback and exits without leaving the process group: its
 connections close, which ends the collectives of the other ranks with an error, and each prints one
-line. Destroying the process group could wait for ever for a rank that is stuck (NCCL).
+line. Those that were told end in silence, a little later, as launchers end all ranks when one has.
+Destroying the process group could wait for ever for a rank that is stuck or gone (NCCL).
 """
 
 import contextlib
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 
@@ -26,6 +28,7 @@ LOST_RANK = re.compile(
     r"|remote process exited|ncclRemoteError|Timed out waiting \d+ms"
 )
 LONGEST_COMPLAINT = 200  # of torch, which appends advice on its allocator
+LATER = 2.0  # seconds
 
 
 @contextlib.contextmanager
@@ -49,6 +52,11 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
     """
     try:
         yield
+    except SystemExit:  # the first rank has failed, and says why
+        if ranks.world_size > 1:
+            time.sleep(LATER)
+            os._exit(1)
+        raise
     except Exception as error:
         interruption.leave()
         lost = lost_process(error)

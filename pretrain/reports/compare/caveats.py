@@ -63,6 +63,7 @@ def notes_on(
     runs = [run for arm in arms for run in arm.runs]
     launches = [launch for arm in arms for launch in arm.launches]
     has_generator = runs[0].settings["objective"] == REPLACED_TOKEN_DETECTION
+    distances = {run.settings["evaluation.every_steps"] for run in runs}
     ends, floor = [run.result for run in runs if run.result], entropy or 0.0
     shares = [end.final_learning_rate / end.peak_learning_rate for end in ends]
     shares = [share for share in shares if share > ANNEALED]
@@ -87,6 +88,8 @@ def notes_on(
         "unigram entropy": entropy is None and not has_generator and "not recorded",
         "losses of each run's own generator": has_generator
         and f"compare scores too: {shell_command('finetune', 'table', *(r.folder for r in runs))}",
+        "evaluations at unequal distances": len(distances) > 1
+        and "between distant ones the target seems to be reached later",
         "one seed": ", ".join(arm.name for arm in arms if len(arm.runs) == 1),
         "different launches": ", ".join(one for one in differing(launches) if one not in MACHINE),
     }
@@ -101,11 +104,13 @@ def _names(runs: Sequence[Run]) -> str:
 
 def _different_budgets(arms: Sequence[Arm]) -> list[str]:
     """Return what the runs had different amounts of."""
-    runs = [run for arm in arms for run in arm.runs]
-    ended = [run for run in runs if not run.was_stopped]
+    left = [[run for run in arm.runs if not run.was_stopped] for arm in arms]
+    ended = [run for runs in left for run in runs]
     hours = {run.settings.get("hours") for run in ended}
     tokens = {run.evaluations[-1]["tokens"] for run in ended}
-    costs = [arm.median(lambda run: run.evaluations[-1]["flops"]) or 0.0 for arm in arms]
+    costs = [
+        statistics.median(run.evaluations[-1]["flops"] for run in runs) for runs in left if runs
+    ]
     found = []
     if len(hours) > 1:
         found.append("hours")
@@ -114,10 +119,8 @@ def _different_budgets(arms: Sequence[Arm]) -> list[str]:
     elif hours == {None} and max(costs) > (1 + SIMILAR_COST) * min(costs):
         shares = ", ".join(f"{cost / costs[0]:.0%}" for cost in costs) if costs[0] else ""
         found.append(f"FLOPs, at equal tokens ({shares}); tupelo sweep --budget flops equals them")
-    if any(
-        run.settings.get("initial_weights") != runs[0].settings.get("initial_weights")
-        for run in runs
-    ):
+    settings = [run.settings for arm in arms for run in arm.runs]
+    if len({(one.get("initial_weights"), one.get("model.folder")) for one in settings}) > 1:
         found.append("initial weights")
     return found
 

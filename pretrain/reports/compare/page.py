@@ -1,5 +1,6 @@
 """The report of a comparison: figures, one self-contained page, the table as files."""
 
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,9 @@ interpolated linearly; nothing is smoothed. Steps below entropy last until it is
 nats below the unigram entropy: an arm leaves the grey band at its white mark, and is at the target
 at the one with a black edge. Of several seeds numbers and bold lines are medians, in which a run
 that never reached the target is later than all that did; thin lines are the runs. Arms of the same
-seeds are compared with the baseline seed by seed (sign test), others by the test of Mann and
-Whitney; significant means at {CONFIDENCE:.0%}, uncorrected for the number of arms. A percentage is
-a share of the baseline's."""
+seeds are compared with the baseline seed by seed (sign test); significant means at
+{CONFIDENCE:.0%}, which takes six seeds, uncorrected for the number of arms. A percentage is a share
+of the baseline's."""
 
 FIGURES = {"step": "optimizer steps", "flops": "FLOPs", "training_seconds": "seconds of training"}
 ABOVE_PLATEAU = 0.4  # nats shown above the entropy: higher losses are those of the first steps
@@ -104,10 +105,15 @@ def _draw_curves(axes: Axes, comparison: Comparison, axis: str) -> None:
 def _draw_arm(axes: Axes, arms: list[Arm], number: int, axis: str) -> float:
     """Draw a bold line, the median of the runs, over thin ones; return the lowest median."""
     style = line_style(number)
-    lines = [[(row[axis], row["loss"]) for row in run.evaluations] for run in arms[number].runs]
+    runs = arms[number].runs
+    lines = [[(row[axis], row["loss"]) for row in run.evaluations] for run in runs]
     if len(lines) > 1:
         for line in lines:
             axes.plot(*zip(*line, strict=True), color=style["color"], linewidth=0.5, alpha=0.5)
+    longest = max(lines, key=len)
+    for run, line in zip(runs, lines, strict=True):
+        if run.was_stopped:
+            line += [(place, math.inf) for place, _ in longest[len(line) :]]
     points = list(zip(*lines, strict=False))  # the median ends with the shortest run
     x, y = (
         [statistics.median(one[place] for one in point) for point in points] for place in (0, 1)

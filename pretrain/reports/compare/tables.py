@@ -43,6 +43,7 @@ def arm_numbers(comparison: Comparison, arm: Arm) -> dict[str, Any]:
         "entropy": comparison.entropy,
         "step_below_entropy": comparison.left_plateau(arm, "step"),
         **{f"{axis}_to_target": comparison.reached(arm, axis) for axis in comparison.axes},
+        "to_target_is_upper_bound": comparison.is_bound(arm),
     }
     if arm is baseline:
         return found

@@ -70,8 +70,7 @@ class RunRecord:
         except OSError as error:
             raise self._cannot_be_written(error) from None
         try:
-            # A lock of this process alone: processes that prepare batches do not inherit it, and
-            # could otherwise keep it for a while after this one was killed.
+            # Of this process alone: its children could keep it after this one was killed.
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):  # else there are no locks on this disk

@@ -158,6 +158,8 @@ def test_wikiextractor_output_is_known_by_its_names(tmp_path):
     (tmp_path / "wiki_00").write_text('{"id": "1", "title": "A", "text": "words"}\n')
     assert read(tmp_path / "wiki_00") == [["words"]], "its JSON is JSON Lines"
     assert open_source(str(tmp_path / "wiki_00")).is_wikipedia
+    (tmp_path / "wiki_notes.jsonl").write_text('{"text": "words"}\n')
+    assert not open_source(str(tmp_path / "wiki_notes.jsonl")).is_wikipedia
 
 
 # The Hub

@@ -188,9 +188,12 @@ def test_word_starts_tell_the_words_of_a_text():
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         assert starts[ids].sum() == len(text.split())
         assert not starts.all()
-    metaspace = Tokenizer(models.BPE(vocab={"▁a": 0, "a": 1, "▁": 2}, merges=[("▁", "a")]))
+    ids = tokenizer.encode("日本 für Ärzte", add_special_tokens=False).ids  # as bytes
+    assert starts[ids].sum() == 5  # a space too
+    vocabulary = {"▁a": 0, "a": 1, "▁": 2, "日": 3}
+    metaspace = Tokenizer(models.BPE(vocab=vocabulary, merges=[("▁", "a")]))
     metaspace.pre_tokenizer = pre_tokenizers.Metaspace()
-    assert word_starts(metaspace).tolist() == [True, False, True]
+    assert word_starts(metaspace).tolist() == [True, False, True, True]
 
 
 def test_tokens_that_do_not_tell_where_a_word_starts_are_refused():

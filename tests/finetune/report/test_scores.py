@@ -211,6 +211,7 @@ def test_everything_that_went_wrong_or_is_missing_has_a_note(tmp_path):
         "m on RTE: 1 with a remark, the first at 0.002, seed 2: a constant",
         "7 of 12 trials not run",
         "one seed: RTE",
+        "different numbers of seeds: RTE",
         "best at the highest or lowest --learning_rates: RTE",
     ]
 

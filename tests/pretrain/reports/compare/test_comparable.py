@@ -12,7 +12,7 @@ from pretrain.reports.compare.runs import have_equal_flops, read_run
 from pretrain.reports.compare.tables import report_of, result_table
 from tests.pretrain.commands.test_compare import row_of, runs, write_run
 from tests.pretrain.conftest import lines
-from tests.pretrain.reports.compare.test_report import BERT, DROP, arm
+from tests.pretrain.reports.compare.test_report import BERT, DROP, arm, stop
 from tests.pretrain.run_files import LAUNCH
 
 OTHER = ("--model.norm", "post", "--name", "other")
@@ -98,12 +98,7 @@ def test_a_run_that_an_anomaly_stopped_ends_at_infinity_whatever_it_had_reached(
         *arm(tmp_path, "a", ends=(4.0, 4.2, 4.1)),
         *arm(tmp_path, "b", *BERT, ends=(5.0,) * 3),
     ]
-    stopped = folders[-1]
-    (stopped / "result.json").unlink()
-    lines = (stopped / "evals.jsonl").read_text().splitlines(keepends=True)
-    (stopped / "evals.jsonl").write_text(lines[0])
-    (stopped / "trouble").mkdir()
-    (stopped / DECISIONS).write_text('{"action": "rewind"}\n{"action": "stop"}\n')
+    stopped = stop(folders[-1])
     comparison = compare(runs(*folders), "6.0")
     row = row_of(result_table(comparison), "b")
     assert row["loss at end"] == "5.000\n5.000 or more"
@@ -111,6 +106,7 @@ def test_a_run_that_an_anomaly_stopped_ends_at_infinity_whatever_it_had_reached(
     said = " ".join(comparison.notes)
     assert f"diverged: {stopped}" in said and "not finished" not in said
     assert "different budgets" not in said
+    assert "different budgets" not in " ".join(compare(runs(folders[0], stopped), "6.0").notes)
     later = json.dumps({**LAUNCH, "at": "2026-01-02T00:00:00+0000"})  # it goes on now
     decision = '{"action": "stop", "at": "2026-01-01T12:00:00+0000"}\n'
     (stopped / DECISIONS).write_text(decision)
@@ -160,6 +156,14 @@ def test_of_long_runs_a_thousandth_is_equal_though_it_is_more_than_a_step(tmp_pa
     for run in found:
         run.evaluations[-1]["step"] = 30_000
     assert have_equal_flops(found[:2]) and not have_equal_flops(found)
+
+
+def test_a_model_that_was_trained_before_is_another_budget(tmp_path):
+    fresh, adapted = (write_run(tmp_path / name, "--name", name) for name in "ab")
+    settings = json.loads((adapted / "run.json").read_text())
+    settings["model"]["folder"] = "roberta-base"
+    (adapted / "run.json").write_text(json.dumps(settings))
+    assert "different budgets: initial weights" in compare(runs(fresh, adapted)).notes
 
 
 def test_equal_tokens_of_unequal_cost_are_said(tmp_path):

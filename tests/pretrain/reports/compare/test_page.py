@@ -12,7 +12,7 @@ from pretrain.reports.compare.convergence import compare
 from pretrain.reports.compare.page import draw_pictures
 from pretrain.reports.html import COLOURS, DASHES, MARKERS, line_style
 from tests.pretrain.commands.test_compare import runs
-from tests.pretrain.reports.compare.test_report import DROP, POST, arm
+from tests.pretrain.reports.compare.test_report import DROP, POST, arm, stop
 
 ENTROPY = 6.5
 KNOWN = {"frequency_entropy": ENTROPY}
@@ -72,6 +72,10 @@ def test_the_median_curve_counts_a_seed_that_diverged_as_infinite(tmp_path, figu
     draw_pictures(compare(runs(*folders), "5.5"), tmp_path)
     first, _ = bold_lines(figures["step"])
     assert first.get_ydata()[-1] == 4.2
+    stop(folders[0])
+    draw_pictures(compare(runs(*folders), "5.5"), tmp_path)
+    first, _ = bold_lines(figures["step"])
+    assert list(first.get_ydata()) == [7.0, 6.0, 5.0, 4.2]
 
 
 @pytest.mark.filterwarnings("error")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pretrain.config.run_files import DECISIONS
 from pretrain.reports.compare.convergence import compare
 from pretrain.reports.compare.tables import report_of, result_table, run_table, settings_table
 from tests.pretrain.commands.test_compare import row_of, runs, write_run
@@ -25,6 +26,16 @@ def arm(tmp_path, name, *words, ends=(4.0,), **changes):
         )
         for seed, end in enumerate(ends)
     ]
+
+
+def stop(run):
+    """Let an anomaly stop a run after its first evaluation; return its folder."""
+    (run / "result.json").unlink()
+    lines = (run / "evals.jsonl").read_text().splitlines(keepends=True)
+    (run / "evals.jsonl").write_text(lines[0])
+    (run / "trouble").mkdir()
+    (run / DECISIONS).write_text('{"action": "rewind"}\n{"action": "stop"}\n')
+    return run
 
 
 @pytest.mark.parametrize(
@@ -123,7 +134,10 @@ def test_what_was_passed_before_the_first_evaluation_is_a_bound(tmp_path):
     evals = early[0] / "evals.jsonl"  # with step 0 before them, which changes nothing
     zero = '{"step": 0, "tokens": 0, "training_seconds": 0, "flops": 0, "loss": 9.0}'
     evals.write_text(f"{zero}\n{evals.read_text()}")
-    first, second = result_table(compare(runs(*base, *early))).rows
+    found = compare(runs(*base, *early))
+    marks = [numbers["to_target_is_upper_bound"] for numbers in report_of(found).numbers]
+    assert marks == [False, True]
+    first, second = result_table(found).rows
     assert (first["steps below entropy"], first["steps to target"]) == ("<= 10", "40")
     assert (second["steps below entropy"], second["steps to target"]) == ("<= 10", "<= 10\n<= 25%")
     # Of most seeds nothing is below the target, of one everything is: there is no bound.
