@@ -133,18 +133,19 @@ def _files_at(place: str, kind: str | None) -> tuple[str, tuple[Path, ...], str]
         )
     if (path / "manifest.json").is_file() and (path / "tokenizer.json").is_file():
         raise CorpusError(f"{path}: a shard folder; train on it with --data.shards {path}")
-    found = files_below(path)
+    if not (found := files_below(path)):
+        raise CorpusError(f"{path}: the folder is empty; give one with files")
     by_kind: dict[str, list[Path]] = {}
     for file in found:
         if known := kind_of(file):
             by_kind.setdefault(known, []).append(file)
-    if kind is not None and found:
+    if kind is not None:
         by_kind = {kind: by_kind.get(kind) or found}
     if len(by_kind) > 1:
         kinds = ", ".join(f"{len(files)} of {kind}" for kind, files in sorted(by_kind.items()))
         raise CorpusError(
             f"{place}: the folder holds several kinds of files ({kinds}); say which to read, "
-            f"for example {min(by_kind)}:{place}"
+            f"or all: {' '.join(f'{kind}:{place}' for kind in sorted(by_kind))}"
         )
     for only, files in by_kind.items():
         return only, tuple(files), _counts(set(found).difference(files))
@@ -152,7 +153,7 @@ def _files_at(place: str, kind: str | None) -> tuple[str, tuple[Path, ...], str]
         refuse_name(file)
     raise CorpusError(
         f"{path}: the folder holds no file of a known kind ({', '.join(KIND_OF_SUFFIX)}, each also "
-        f"with {', '.join(COMPRESSIONS)}) but {_counts(found) or 'nothing'}; say what its files "
+        f"with {', '.join(COMPRESSIONS)}) but {_counts(found)}; say what its files "
         "are, for example text:FOLDER"
     )
 

@@ -15,6 +15,7 @@ import csv
 import functools
 import io
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -135,4 +136,8 @@ def _rows(
         return [{"id": each.identity, "question": each.texts[0]} for each in asked], texts
     rows = read_rows(file, columns, suffix=suffix, every_column=True)
     texts = [tuple(text_in(row, column, file) for column in columns) for row in rows]
+    if suffix == ".txt" and columns[0] in re.split("[,;\t]", texts[0][0]):
+        raise TaskError(
+            f"{file}: its first line names a column; give a table as a .csv or .tsv file"
+        )
     return [row.values for row in rows], texts

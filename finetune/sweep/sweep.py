@@ -113,7 +113,7 @@ def describe_sweep(sweep: TrialSweep) -> str:
         + [every[task], every[task] - missing[task], missing[task]]
         for task in sweep.data
     ]
-    names = ["task", "rows", "epochs", "steps per trial", "trials", "over", "to run"]
+    names = ["task", "rows", "epochs", "steps per trial", "trials", "done", "to run"]
     protocol, models = sweep.protocol, dict.fromkeys(t.model.describe() for t in sweep.trials)
     rates = ", ".join(f"{rate:g}" for rate in protocol.learning_rates)
     seeds = counted(protocol.seeds, "seed")

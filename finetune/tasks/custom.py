@@ -118,7 +118,7 @@ def read_own(own: OwnTask) -> TaskData:
         trained = {example.texts for example in train}
         if recurring := sum(example.texts in trained for example in dev):
             notes.append(
-                f"warning: texts of {counted(recurring, 'row')} of {own.dev} are trained on"
+                f"warning: {counted(recurring, 'row')} of {own.dev} with texts of {own.train}"
             )
     else:
         # Questions about one text stay together.

@@ -57,11 +57,13 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     lists = f"{shell_command('recipes')} lists the recipes"
     if path.is_dir():
         raise ConfigError(f"{recipe} is not a run folder: it has no {RUN_FILE}{hint_at_runs(path)}")
-    if path.suffix == ".toml" or len(path.parts) > 1:
-        raise ConfigError(f"there is no file or run folder {quoted(recipe)}; {lists}")
-    raise ConfigError(
-        f"there is no recipe {quoted(recipe)}{nearest(recipe, [*files, *sweep_files()])}; {lists}"
-    )
+    runs = [str(file.parent) for file in Path("runs").glob(f"*/{RUN_FILE}")]
+    meant = nearest(recipe, [*files, *sweep_files(), *runs])
+    if f"runs/{recipe}" in runs:
+        meant = f"; did you mean runs/{recipe}?"
+    is_place = path.suffix == ".toml" or len(path.parts) > 1
+    what = "file or run folder" if is_place else "recipe"
+    raise ConfigError(f"there is no {what} {quoted(recipe)}{meant}; {lists}")
 
 
 def without_consequences(tree: dict[str, Any]) -> dict[str, Any]:

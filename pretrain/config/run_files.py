@@ -124,7 +124,7 @@ def refuse_to_start(folder: Path) -> None:
         if (folder / RESULT_FILE).exists():
             continues = ", which is finished; go on with --resume, more --steps and --lengthen"
         raise ConfigError(
-            f"{folder} already holds a run{continues}, or choose another --run-folder"
+            f"{folder} already holds a run{continues}, or choose another --name or --run-folder"
         )
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; choose a new folder with --run-folder")

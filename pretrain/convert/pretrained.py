@@ -56,7 +56,8 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     if folder.suffix == ".pt" and folder.is_file():
         return read_tupe(Path(place))
     file = folder / CONFIG_FILE
-    is_on_hub = not folder.exists() and folder.suffix != ".pt" and HUB_NAME.fullmatch(str(place))
+    is_here = folder.exists() or folder.parent.is_dir() and len(Path(place).parts) > 1
+    is_on_hub = not is_here and folder.suffix != ".pt" and HUB_NAME.fullmatch(str(place))
     if is_on_hub and is_export(downloaded := transformers_folder(str(place))):
         return read_export(downloaded)
     # A classifier of ours with its own code has no pre-training head.

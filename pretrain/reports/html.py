@@ -57,7 +57,7 @@ def line_panel(title: str, xlabel: str, ylabel: str, labels: Sequence[str]) -> t
     axes.set(xlabel=xlabel, ylabel=ylabel)
     large = EngFormatter(sep="")
     axes.xaxis.set_major_formatter(lambda x, _: large(x) if x >= 1 else f"{x:g}")
-    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS))
+    axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, steps=[1, 2, 5, 10]))
     for number, label in enumerate(labels):
         axes.plot([], [], label=label, **line_style(number))
     figure.legend(  # below the axes, where it covers nothing

@@ -1,6 +1,7 @@
 """A launch: join the ranks, check the run, build all that its settings describe, and train it."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -117,6 +118,8 @@ def run(
     judged = trainer.train() and ranks.is_first and predicts_words
     if judged and (loss := trainer.progress.result()["held_out_loss"]) > entropy - PLATEAU_MARGIN:
         advice = "give it more --steps, or another --learning_rate.peak"
+        if loss > 1 + math.log(settings.model.vocabulary_size):
+            advice = "it diverged; give it a lower --learning_rate.peak"
         print(f"note: held-out loss {loss:.2f}, unigram entropy {entropy:.2f}: {advice}")
 
 

@@ -15,6 +15,7 @@ from pretrain.config.run_files import (
     Launch,
     Metrics,
     Result,
+    hint_at_runs,
     read_checked_lines,
     result_of,
     settings_of,
@@ -109,7 +110,8 @@ def read_run(folder: Path) -> Run:
         ConfigError: it holds no run, a damaged one, or one without a finite held-out loss.
     """
     if not (folder / RUN_FILE).is_file():
-        raise ConfigError(f"{folder} is not a run folder; of a sweep give {folder}/*-seed*/")
+        of_a_sweep = f"; of a sweep give {folder}/*/" if hint_at_runs(folder) else ""
+        raise ConfigError(f"{folder} is not a run folder: it has no {RUN_FILE}{of_a_sweep}")
     result = result_of(folder)
     run = Run(
         folder=folder,

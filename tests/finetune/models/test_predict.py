@@ -125,6 +125,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
         ("{folder} other.csv", "no column 'text'; did you mean txet"),
         ("{folder} absent.csv", "absent.csv cannot be read: No such file"),
         ("{folder} {folder}", "unknown format ''"),
+        ("{folder} piped.txt", "its first line names a column; give a table as a .csv or .tsv"),
         ("{folder} {file} --to x.xlsx", "x.xlsx: predictions are CSV"),
         ("{folder} {file} --to {file}/x.csv", "is no folder; make it, or choose another --to"),
         ("{file} {file}", "texts.csv holds no fine-tuned model"),
@@ -133,6 +134,7 @@ def test_texts_that_are_cut_are_counted_and_long_work_shows_its_progress(
 def test_what_is_wrong_is_one_line(classes, tmp_path, capsys, monkeypatch, words, message):
     places = {"folder": classes.folder, "file": write(tmp_path, "csv", ROWS)}
     (tmp_path / "other.csv").write_text("txet\na\n")
+    (tmp_path / "piped.txt").write_text("id,text\n1,a list\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message) as caught:
         predicted(capsys, *words.format(**places).split())
