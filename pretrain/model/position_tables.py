@@ -188,7 +188,7 @@ def _far_buckets(half: int, max_distance: int) -> list[int]:
         return starts
     for number in range(1, count):
         distance = max(distance, math.ceil(exact * (max_distance / exact) ** (number / count)) - 1)
-        while int(math.log(distance / exact) / math.log(max_distance / exact) * count) < number:
+        while distance**count * exact**number < max_distance**number * exact**count:
             distance += 1
         starts.append(distance)
     return starts

@@ -1,9 +1,9 @@
 """Learning rate by position in the schedule, as pure functions: nothing to save or restore.
 
 The position goes from 0 to the steps of the schedule. It is the number of finished optimizer
-steps, unless the run has a time budget (horizon.py). Unlike in the authors' trainers, warm-up
-begins at 1/warmup_steps instead of 0, so that the first step has an effect. With a time budget the
-first two steps of a warm-up, before the speed is known, have a rate of 0.
+steps, unless the run has a time budget (horizon.py). Unlike in bing_bert, warm-up begins at
+1/warmup_steps instead of 0, so that the first step has an effect. With a time budget the first two
+steps of a warm-up, before the speed is known, have a rate of 0.
 """
 
 import math

@@ -29,7 +29,8 @@ class EncodingSettings(Section):
         "authors' code",
     )
     position_projection_bias: bool = Field(
-        False, description="a bias in U^Q and U^K, as in the TUPE authors' code; the paper has none"
+        False,
+        description="a bias in projections of positions, as in TUPE's code; the paper has none",
     )
     relative_buckets: int = Field(
         32, ge=4, le=LONGEST_ROW, multiple_of=2, description="number of T5 distance buckets"

@@ -133,7 +133,7 @@ def test_attention_scores_are_the_sum_of_the_papers_dot_products(positions):
     torch.testing.assert_close(actual[0], attention.output(mixed), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 20)])
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 20), (18, 128)])
 def test_buckets_are_those_of_t5(num_buckets, max_distance):
     distances = torch.arange(-600, 601)
     theirs = T5Attention._relative_position_bucket(
