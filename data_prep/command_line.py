@@ -37,10 +37,7 @@ def run_command(
 ) -> int | None:
     """Run one command, or list all of them if there are no words or --help.
 
-    Args:
-        commands: by name.
-        words: of the user.
-        group: the words of `tupelo` before the command, such as "finetune".
+    `group` are the words of `tupelo` before the command, such as "finetune".
 
     Returns:
         The exit status, where the command has one of its own.
@@ -217,9 +214,7 @@ def setting_fields(section: type[BaseModel], prefix: str = "") -> dict[str, Fiel
 def explain(error: ValidationError, known: Sequence[str]) -> str:
     """Return the first error of pydantic as one line with setting and value.
 
-    Args:
-        error: of settings.
-        known: their names; one that ends with the place of the error is shown in full.
+    Of the `known` names, one that ends with the place of the error is shown in full.
     """
     first = error.errors()[0]
     # Left out: the alternative of a type, such as constrained-int, that the value was read as.

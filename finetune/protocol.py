@@ -103,11 +103,8 @@ def load_protocol(place: str, changes: Mapping[str, Any] | None = None) -> Proto
     """Read a protocol and override it by `changes`, where `epochs` applies to all tasks.
 
     Changed settings become part of the name, such as quick-epochs_5, because tables distinguish
-    protocols by it. More learning rates or seeds keep the name.
-
-    Args:
-        place: a name in finetune/protocols, or a .toml file.
-        changes: values by the name of the setting.
+    protocols by it. More learning rates or seeds keep the name. `place` is a name in
+    finetune/protocols, or a .toml file.
 
     Raises:
         ConfigError: there is no such protocol or setting, or a value is out of range.

@@ -38,10 +38,6 @@ def read_settings(
 ) -> BuildSettings:
     """Return the settings of a command line, checked, and the defaults of those not given.
 
-    Args:
-        arguments: of a parser with some of `FIELDS`.
-        others: further ones by name.
-
     Raises:
         ConfigError: a value cannot be.
     """

@@ -15,12 +15,7 @@ class ProgressLines:
     """Progress for a log file: a line with date and time every half minute, and when asked for."""
 
     def __init__(self, describe: Callable[[], str], n: float = 0) -> None:
-        """Begin.
-
-        Args:
-            describe: returns the line, without the time.
-            n: what is done already.
-        """
+        """Begin; `describe` returns the line, without the time, and `n` is done already."""
         self._describe, self.n = describe, n
         self._first, self._began = n, time.monotonic()
         self._line_at, self._printed_n = self._began, -1.0
@@ -64,12 +59,8 @@ def progress_bar(
 ) -> Iterator[Any]:
     """Show the progress of a stage; `update` adds to `n`, the number of units that are done.
 
-    Args:
-        stage: Name of the stage.
-        total: Number of units, None if unknown.
-        unit: "B" for bytes, or a noun in the singular.
-        shown: Whether to show anything.
-        done: Units before the clock starts.
+    `unit` is "B" for bytes, or a noun in the singular. Units that are `done` come before the
+    clock starts.
     """
     suffix = unit if unit == "B" else f" {unit}s"
     if not shown or sys.stderr.isatty():

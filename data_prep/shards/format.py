@@ -132,11 +132,7 @@ def write_shard(
 ) -> ShardRecord:
     """Write one file of sequences, and describe it; `put_in_place` makes its folder last.
 
-    Args:
-        file: Name of the file.
-        chunks: The sequences in order, as arrays [n, S] of any length.
-        num_sequences: In all chunks.
-        form: Of the sequences.
+    The chunks come in order, as arrays [n, S] of any length.
     """
     shape = (num_sequences, form.sequence_length)
     with h5py.File(file, "w") as shard:

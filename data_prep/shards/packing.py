@@ -116,16 +116,8 @@ def write_split(
 
     Files have equal lengths and are as few as `longest` sequences in each allow. Tokens that do not
     fill a last sequence are left out, and so are the last sequences that would make one file longer
-    than the others.
-
-    Args:
-        folder: The shard folder.
-        name: Of the split.
-        stream: Its tokens.
-        form: Of the sequences.
-        longest: Most sequences in one file.
-        counts: `documents`, `words` and `tokens` of its text.
-        run: Applies a function to each task, in order; `map`, or that of a pool of workers.
+    than the others. `counts` are `documents`, `words` and `tokens` of its text. `run` applies a
+    function to each task, in order: `map`, or that of a pool of workers.
 
     Raises:
         ShardError: The tokens do not fill a single sequence.

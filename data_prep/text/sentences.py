@@ -51,11 +51,6 @@ def split_sentences(
 
     The sentences of a paragraph, concatenated, equal the paragraph.
 
-    Args:
-        paragraphs: One line of text each, any length.
-        splitter: The library that splits.
-        language: Code of the language, such as "en".
-
     Raises:
         TokenizerError: The code is malformed, or spaCy does not know it.
     """

@@ -198,11 +198,7 @@ class TextEncoder:
 
 
 def text_encoder_at(place: str, *, moses: str | None = None) -> TextEncoder:
-    """Return the text encoder of an external tokenizer, which may come after Moses.
-
-    Args:
-        place: as of `load_tokenizer`.
-        moses: language of the Moses steps before it; None: no such steps.
+    """Return the text encoder of an external tokenizer, after Moses where a language is given.
 
     Raises:
         TokenizerError: it cannot be loaded, lacks a special token, or cannot join sentences.

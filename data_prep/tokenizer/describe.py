@@ -48,12 +48,7 @@ def record_of(
 ) -> TokenizerRecord:
     """Return the record of a tokenizer for the manifest.
 
-    Args:
-        tokenizer: The tokenizer.
-        file: The tokenizer.json it was saved to, if it was.
-        kind: How it was trained, or "loaded".
-        moses: Language of the Moses steps before it, if there are any.
-        names: Names of special tokens that differ from the well-known ones.
+    `names` are those of special tokens that differ from the well-known ones.
 
     Raises:
         TokenizerError: A special token is missing, or sentences cannot be joined.

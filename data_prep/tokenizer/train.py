@@ -54,15 +54,8 @@ def train_tokenizer(
 
     "wordpiece" and "bpe" have BERT's pre-tokenizer, "byte-bpe" RoBERTa's, which encodes every text;
     all clean text first. `vocabulary_size` is an upper bound: a small corpus holds fewer pieces.
-
-    Args:
-        sentences: Training text.
-        words: How often each occurs, where words end at white space.
-        kind: The algorithm.
-        vocabulary_size: Number of tokens, special ones included.
-        lowercase: Whether to lowercase.
-        strip_accents: Whether to strip the accents of Latin, Greek and Cyrillic letters.
-        moses: Whether Moses has separated the words: then they end at spaces only.
+    `words` says how often each occurs, where words end at white space; those that Moses has
+    separated end at spaces only.
     """
     stripping = STRIPPING if strip_accents else ()
     if kind == "byte-bpe":

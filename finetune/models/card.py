@@ -21,15 +21,7 @@ def write_card(
     data: EncodedTask,
     result: TrialResult,
 ) -> None:
-    """Write README.md.
-
-    Args:
-        folder: of the model, until it is complete.
-        record: of the model.
-        weights: under our names.
-        data: that it was trained on.
-        result: of its trial.
-    """
+    """Write README.md."""
     task, known = data.task, data.train.labels
     known = known[: len(known) // data.orders]
     suite, architecture = suite_of(task.name), record.architecture

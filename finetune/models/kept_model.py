@@ -62,15 +62,7 @@ class KeptModel(NamedTuple):
 def save_model(
     trial: Path, model: AnyTaskModel, data: EncodedTask, pretrained: Pretrained, result: TrialResult
 ) -> None:
-    """Write the folder of a model into that of its trial, complete or not at all.
-
-    Args:
-        trial: folder of the trial.
-        model: as it was trained.
-        data: that it was trained on.
-        pretrained: that it began with.
-        result: of the trial.
-    """
+    """Write the folder of a model into that of its trial, complete or not at all."""
     folder = trial / MODEL_FOLDER
     partial = folder.with_suffix(PARTIAL)
     partial.mkdir()

@@ -38,14 +38,9 @@ def print_table(
 ) -> list[ClassTable]:
     """Print the table of these folders and remarks on it; write it to the folder `to`.
 
-    Returned, and printed where they are short, are the tables of classes.
-
-    Args:
-        folders: runs or sweeps.
-        to: a folder for table.md, table.csv, table.tex, classes.csv, index.html and figures; see
-            `ReportFolder`.
-        average: see `score_table`.
-        step: see `score_table`.
+    Returned, and printed where they are short, are the tables of classes. `folders` are runs or
+    sweeps; for `average` and `step` see `score_table`. `to` gets table.md, table.csv, table.tex,
+    classes.csv, index.html and figures.
 
     Raises:
         ConfigError: see `read_sweep_results` and `score_table`; the folder holds something else, or

@@ -135,10 +135,7 @@ def run_sweep(sweep: TrialSweep, at_once: int | None) -> bool:
 
     A trial writes its model before its result, so that a sweep that is killed at any moment holds
     what it needs to choose those that stay: the choice is made from the results on the disk.
-
-    Args:
-        sweep: of the command.
-        at_once: number of trials; None: one per GPU, or per core if there is no GPU.
+    `at_once` None: one per GPU, or per core if there is no GPU.
 
     Returns:
         Whether a trial failed.
@@ -175,11 +172,8 @@ def run_sweep(sweep: TrialSweep, at_once: int | None) -> bool:
 def chosen_trials(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
     """Return the trial of the table for each encoder on each task, from the results in the folder.
 
-    It is that of the best learning rate whose score is the median.
-
-    Args:
-        folder: of the sweep.
-        trials: name the encoders and tasks; the chosen one may be of an earlier command.
+    It is that of the best learning rate whose score is the median. `trials` name the encoders and
+    tasks; the chosen one may be of an earlier command.
 
     Raises:
         ConfigError: grid.json or a result is damaged.

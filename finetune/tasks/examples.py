@@ -27,12 +27,6 @@ def examples_of(
     Rows with the task's `unlabelled` are left out, but count in the numbers of those without an
     index column.
 
-    Args:
-        task: names the columns and the labels.
-        rows: of the file.
-        file: for messages.
-        is_labelled: whether labels are read.
-
     Raises:
         TaskError: a text or label is missing, or the label is unknown or, in a regression, not a
             finite number.
@@ -125,10 +119,6 @@ def number_in(word: str) -> float | None:
 
 def labels_of(words: Sequence[str], where: str) -> tuple[str, ...]:
     """Return the classes in ascending order: numeric if all are numbers, else alphabetical.
-
-    Args:
-        words: the label of each training row.
-        where: file and column, for messages.
 
     Raises:
         TaskError: they are measured values or texts rather than classes.

@@ -16,10 +16,7 @@ HUB = "hub"  # in place of a folder
 def read_task(suite: Suite, task: Task, place: str) -> TaskData:
     """Read a task of a suite.
 
-    Args:
-        suite: that the task belongs to.
-        task: to be read.
-        place: the folder that holds one for each task, or "hub" for the Hugging Face Hub.
+    `place` is the folder that holds one for each task, or "hub" for the Hugging Face Hub.
 
     Raises:
         ConfigError: there is no such folder.
@@ -82,10 +79,6 @@ def _read(task: Task, file: Path, *, is_labelled: bool, notes: list[str]) -> lis
 
 def read_hub(suite: Suite, task: Task) -> TaskData:
     """Read one task of a suite, downloaded or from the cache.
-
-    Args:
-        suite: names the data set.
-        task: names its configuration.
 
     Raises:
         TaskError: the Hub cannot be reached or refuses, or a column or label is not the expected

@@ -74,12 +74,8 @@ def named_rows(
 ) -> list[FileRow]:
     """Return records as rows with named fields; one without fields is a row of a single column.
 
-    Args:
-        file: for messages.
-        records: the fields of each.
-        needed: columns that must exist.
-        header: names of the columns; by default the first record.
-        broken: gets an error for each record of another length, which is left out.
+    `header` names the columns, by default the first record; `broken` gets an error for each record
+    of another length, which is left out.
 
     Raises:
         TaskError: the file is empty, a needed column is missing or exists twice, or a record has

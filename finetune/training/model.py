@@ -42,10 +42,7 @@ class TaskModel(nn.Module):
     def __init__(self, model: ModelSettings, target: Target, *, attention: str = "eager") -> None:
         """Build the model with new weights, drawn from torch's global generator: seed it before.
 
-        Args:
-            model: shape and variant; its `dropout` is that of the head too.
-            target: of the task.
-            attention: name of a backend in pretrain/model/attention_backends.py.
+        The dropout of `model` is that of the head too.
         """
         super().__init__()
         self.settings, self.num_outputs, self._head = model, target.num_outputs, target.head

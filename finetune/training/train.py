@@ -115,10 +115,7 @@ class FineTuning:
     ) -> Outcome:
         """Train for all epochs and score after each of them; the last scores count.
 
-        Args:
-            curves: gets losses, learning rates and scores.
-            read: receives how many examples a step or the scores of a split have read.
-            predicts_test: whether test splits are predicted too.
+        `read` receives how many examples a step or the scores of a split have read.
 
         Raises:
             Diverged: a loss or an output is not finite.

@@ -84,11 +84,9 @@ def findings(subjects: Sequence[Subject]) -> panels.Findings:
 
 
 def measure_gradients(model: Objective, batches: Sequence[MaskedBatch]) -> Gradients:
-    """Run forward and backward passes over all batches.
+    """Run forward and backward passes over all batches, whose predictions count equally.
 
-    Args:
-        model: in evaluation mode; its gradients are replaced.
-        batches: whose predictions count equally.
+    The model is in evaluation mode; its gradients are replaced.
     """
     model.zero_grad(set_to_none=True)
     blocks = model.encoder.blocks

@@ -90,9 +90,7 @@ def findings(subjects: Sequence[Subject]) -> panels.Findings:
 def measure_layers(model: Objective, batches: Sequence[MaskedBatch]) -> list[Change]:
     """Return the change of each block, first block first.
 
-    Args:
-        model: in evaluation mode.
-        batches: of rows; rows that fill the last batch are left out.
+    The model is in evaluation mode; rows that fill the last batch are left out.
     """
     parts: list[list[list[Floats]]] = [[] for _ in model.encoder.blocks]  # by block and batch
     for batch in batches:

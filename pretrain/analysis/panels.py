@@ -92,13 +92,7 @@ def log_scale(axes: Axes) -> None:
 def draw_over_training(
     panels: Sequence[Axes], measured: Mapping[str, Mapping[int, Sequence[float]]], ylabel: str
 ) -> None:
-    """Draw a panel per run: a line per block over the steps, early ones dark, late ones light.
-
-    Args:
-        panels: one per run.
-        measured: by run and step, a value per block.
-        ylabel: what the values are.
-    """
+    """Draw a panel per run: a line per block over the steps, early ones dark, late ones light."""
     depth = max(len(values) for steps in measured.values() for values in steps.values())
     for axes, (run, steps) in zip(panels, measured.items(), strict=True):
         axes.sharey(panels[0])

@@ -170,11 +170,7 @@ def rank(singular_values: NDArray[numpy.float64]) -> int:
 
 
 def head_pattern(correlations: Matrices) -> HeadPattern:
-    """Name the pattern of one head by the rule of this module.
-
-    Args:
-        correlations: v_ij [S, S]; position 0 is [CLS].
-    """
+    """Name the pattern of a head, v_ij [S, S] with [CLS] first, by the rule of this module."""
     weights = softmax(correlations[1:, 1:], axis=-1)
     n = len(weights)
     radius = max(1, n // WORDS_PER_RADIUS)

@@ -92,11 +92,8 @@ def measure_terms(model: Objective, batches: Sequence[MaskedBatch]) -> list[list
     """Return the variances of the terms of each head of the first block, in the order of TERMS.
 
     They are those over keys, the mean over rows and queries, in squared units of a score;
-    "relative" is 0 without b_{j-i}.
-
-    Args:
-        model: in evaluation mode, with an encoding that adds positions to the words.
-        batches: of rows; rows that fill the last batch are left out.
+    "relative" is 0 without b_{j-i}. The model is in evaluation mode; rows that fill the last batch
+    are left out.
     """
     encoder = model.encoder
     first = encoder.blocks[0]

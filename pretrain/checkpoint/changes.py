@@ -55,11 +55,7 @@ def compared(folder: Path, settings: RunSettings, *, lengthen: bool) -> tuple[bo
 def refuse_changes(folder: Path, changes: Changes, *, elastic: bool, longer: bool) -> None:
     """Refuse changes with which a run is not the same run.
 
-    Args:
-        folder: of the run.
-        changes: of settings, DeepSpeed JSON and number of ranks.
-        elastic: whether the execution may differ from before.
-        longer: whether the run becomes longer, so that its steps may differ.
+    With `elastic` the execution may differ from before, and of a `longer` run its steps.
 
     Raises:
         ConfigError: names them.

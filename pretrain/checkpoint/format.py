@@ -130,10 +130,7 @@ class Checkpoint:
     def read(self, kind: str, name: str, wanted: Piece) -> Tensor:
         """Return elements of a weight or of a state tensor of it, fp32 [wanted.size].
 
-        Args:
-            kind: WEIGHT, or the name of a state tensor.
-            name: of the parameter.
-            wanted: which elements.
+        `kind` is WEIGHT, or the name of a state tensor.
 
         Raises:
             CheckpointError: a file is damaged.
@@ -162,11 +159,8 @@ def write_part(
 ) -> dict[str, PartRecord]:
     """Write the file of one rank and wait until it is on the disk.
 
-    Args:
-        folder: of the checkpoint that is being written.
-        rank: part of the file's name.
-        tensors: "KIND/NAME" -> fp32 [size], on the CPU.
-        pieces: which elements these are, by parameter.
+    `tensors` are fp32 [size], on the CPU, by "KIND/NAME"; `pieces` says which elements of each
+    parameter they are.
 
     Raises:
         OSError: it cannot be written.

@@ -53,15 +53,10 @@ def plan_resumption(
 ) -> Resumption:
     """Check that the run may be resumed here, and find its newest sound checkpoint.
 
-    Damaged checkpoints are reported on stderr and renamed.
-
-    Args:
-        folder: of the run.
-        settings: of the run.
-        ds_config: filled by `fill_ds_config`.
-        launch: number of ranks and identity of the data, as in launches.jsonl.
-        elastic: whether the execution may differ from before.
-        lengthen: whether `settings` may have more steps.
+    Damaged checkpoints are reported on stderr and renamed. `ds_config` is filled by
+    `fill_ds_config`, and `launch` has the number of ranks and the identity of the data, as in
+    launches.jsonl. With `elastic` the execution may differ from before, and with `lengthen`
+    `settings` may have more steps.
 
     Raises:
         ConfigError: data or settings differ (they are named), a file of the run is damaged, or all

@@ -42,11 +42,7 @@ class Saver:
     ) -> None:
         """Remove what a killed launch left unfinished.
 
-        Args:
-            run: folder of the run.
-            settings: which checkpoints stay.
-            ranks: all of them must build a saver.
-            newest: step of the checkpoint from which this launch resumes.
+        All ranks must build a saver. This launch resumes from the checkpoint of step `newest`.
         """
         self._run, self._settings, self._ranks = run, settings, ranks
         # A group of its own: collectives of training run at the same time.
@@ -67,11 +63,8 @@ class Saver:
     ) -> None:
         """Begin to write a checkpoint, after the one before has completed or failed.
 
-        Args:
-            step: number of finished optimizer steps.
-            snapshot: of the engine of this rank.
-            progress: counters of the run, of the first rank.
-            lacks_lines: whether metrics up to the step could not be written: then it fails.
+        `progress` are the counters of the first rank. The save fails if it `lacks_lines`: metrics
+        up to the step could not be written.
         """
         self.wait()
         self.attempted, self._lacks_lines = step, lacks_lines

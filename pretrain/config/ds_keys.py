@@ -101,10 +101,6 @@ HARMLESS = {
 def check_keys(config: dict[str, Any], place: str = "the DeepSpeed JSON") -> None:
     """Refuse keys that DeepSpeed ignores, and those that change what is trained or saved.
 
-    Args:
-        config: the content of the file.
-        place: of it, for messages.
-
     Raises:
         ConfigError: it holds such a key, or a value of a wrong type.
     """

@@ -9,11 +9,7 @@ from pretrain.config.errors import ConfigError
 
 
 def read_json_object(file: Path, *, fix: str = "") -> dict[str, Any]:
-    """Return the JSON object that a file holds.
-
-    Args:
-        file: named in every message.
-        fix: what to do if it is damaged.
+    """Return the JSON object that a file holds; `fix` is what to do if it is damaged.
 
     Raises:
         ConfigError: it cannot be read, or holds something else.
@@ -24,11 +20,8 @@ def read_json_object(file: Path, *, fix: str = "") -> dict[str, Any]:
 def read_json_lines(file: Path, *, fix: str = "") -> list[dict[str, Any]]:
     """Return the objects of the complete lines of a file; none if there is no file.
 
-    The last line is incomplete if the process died while it wrote it.
-
-    Args:
-        file: named in every message.
-        fix: what to do if it is damaged.
+    The last line is incomplete if the process died while it wrote it. `fix` is what to do if
+    one before it is damaged.
 
     Raises:
         ConfigError: one is damaged.

@@ -29,9 +29,8 @@ from pretrain.config.settings import RunSettings, Section, explained, flat
 def add_settings(parser: CommandParser, *, recipe_nargs: Literal["?", "*"] = "?") -> None:
     """Add RECIPE, --corpus and one option for every setting; `read_settings` reads the result.
 
-    Args:
-        parser: to which they are added; the arguments hold it as `parser`.
-        recipe_nargs: "*" where a command takes several recipes, or none.
+    The arguments hold the parser too. With `recipe_nargs` "*" a command takes several recipes, or
+    none.
     """
     parser.add_argument(
         "recipe",
@@ -63,10 +62,7 @@ def _shown_values(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]
 
 
 def read_settings(arguments: argparse.Namespace) -> RunSettings:
-    """Build the settings: the recipe, overridden by the command line.
-
-    Args:
-        arguments: of a parser with `add_settings`.
+    """Build the settings: the recipe, overridden by the command line; see `add_settings`.
 
     Raises:
         ConfigError: no or an unknown recipe, an unknown name, a wrong type, or an impossible

@@ -137,10 +137,8 @@ def list_of_recipes() -> str:
 def read_toml(path: Path, ours: dict[str, Path], children: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read a TOML file and, under it, the one that it `extends`.
 
-    Args:
-        path: of the file; its stem is the default of `name`.
-        ours: files by the name under which it may extend them; one beside it comes first.
-        children: files that extend this one.
+    `ours` are files by the name under which it may extend them; one beside it comes first.
+    `children` are the files that extend this one. The default of `name` is the stem of the file.
 
     Raises:
         ConfigError: it is not valid TOML, or extends a missing file or itself.

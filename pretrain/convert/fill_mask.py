@@ -29,13 +29,6 @@ def fill_mask(
 ) -> list[list[Guess]]:
     """Return the `top` most probable tokens for every [MASK] of `text`, best first.
 
-    Args:
-        model: in evaluation mode, on any device.
-        text_encoder: of the text that it was trained on.
-        text: with at least one [MASK].
-        top: guesses for each of them, or as many as there are tokens.
-        longest_row: in tokens, of those that it was trained on.
-
     Raises:
         ConfigError: there is no [MASK], the text has more than `longest_row` tokens, `top` is below
             1, or the model is a discriminator or an encoder alone, which predict no words.

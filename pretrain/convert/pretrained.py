@@ -74,10 +74,6 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
 def chosen_checkpoint(run: Path, checkpoint: str | int | None) -> Path:
     """Return the folder of a checkpoint; its files are not read.
 
-    Args:
-        run: folder of the run.
-        checkpoint: as of `load_pretrained`.
-
     Raises:
         ConfigError: the run has none, or not this one.
     """

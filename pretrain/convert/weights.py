@@ -40,10 +40,7 @@ def check_weights(
 ) -> None:
     """Check that these are the weights of a model: all of them, of their shapes, and finite.
 
-    Args:
-        weights: by their names.
-        build: builds the model; it gets shapes only, and no memory.
-        place: of the weights, for messages.
+    The model that `build` builds gets shapes only, and no memory.
 
     Raises:
         ConfigError: they are not; names some.

@@ -46,10 +46,8 @@ def hides_every_gpu() -> bool:
 def visible_gpus(gpus: Iterable[DriverGpu] | None = None) -> list[str]:
     """Return the numbers of the NVIDIA GPUs that CUDA_VISIBLE_DEVICES allows, in its order.
 
-    CUDA ignores what follows the first entry that does not exist.
-
-    Args:
-        gpus: of `ask_driver`; None: ask it.
+    CUDA ignores what follows the first entry that does not exist. `gpus` are those of `ask_driver`;
+    None asks it.
 
     Raises:
         ConfigError: the variable names several parts of GPUs.

@@ -28,11 +28,7 @@ class Interruption:
     """
 
     def __init__(self, *, prints: bool) -> None:
-        """Prepare; signals are received from the `with` statement on.
-
-        Args:
-            prints: whether this rank prints the messages.
-        """
+        """Prepare; signals are received from the `with` statement on."""
         self._cause: str | None = None
         self._prints = prints
         self._stage: Literal["set-up", "training", "leaving"] = "set-up"

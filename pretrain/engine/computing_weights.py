@@ -20,14 +20,7 @@ class ComputingWeights:
     def __init__(
         self, module: nn.Module, optimizer: Any, ranks: Ranks, *, are_divided: bool
     ) -> None:
-        """Hold what DeepSpeed returned.
-
-        Args:
-            module: that computes.
-            optimizer: of DeepSpeed.
-            ranks: that train it.
-            are_divided: whether each rank has a part of each weight, as at ZeRO stage 3.
-        """
+        """Hold what DeepSpeed returned; at ZeRO stage 3 each rank has a part of each weight."""
         self._module, self._optimizer, self._ranks = module, optimizer, ranks
         self._are_divided = are_divided
 

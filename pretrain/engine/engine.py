@@ -66,13 +66,8 @@ class Engine:
     ) -> None:
         """Give the model to DeepSpeed.
 
-        Args:
-            model: called with a `MaskedBatch` and branch scales, returns the loss. All ranks get
-                the weights that it has on the first one.
-            settings: of the run; the optimizer section is read.
-            ds_config: filled by `fill_ds_config`, with the numbers of `micro_batches`.
-            ranks: from `start_ranks`.
-            micro_batches: that `train_step` gets.
+        All ranks get the weights that it has on the first one. `ds_config` is filled by
+        `fill_ds_config`, with the numbers of `micro_batches`, which `train_step` gets.
 
         Raises:
             ConfigError: the optimizer is not available here.

@@ -39,10 +39,7 @@ def checked_ds_config(
 ) -> dict[str, Any]:
     """Return the DeepSpeed configuration of a run, checked against its settings.
 
-    Args:
-        settings: as the recipe and the command line give them.
-        ranks: for which "auto" is decided.
-        stage_before: the ZeRO stage of the run that is resumed, which "auto" then keeps.
+    Where the stage is "auto", a run that is resumed keeps its `stage_before`.
 
     Raises:
         ConfigError: something does not exist or does not go together.
@@ -87,11 +84,6 @@ def check_rescale(settings: RunSettings) -> None:
 def check_machine(settings: RunSettings, ds_config: dict[str, Any], device: Device) -> None:
     """Check that a device can execute a run.
 
-    Args:
-        settings: of the run.
-        ds_config: from `checked_ds_config`.
-        device: "cuda" only on a machine that has one.
-
     Raises:
         ConfigError: precision, optimizer or kernels are not available on it.
     """
@@ -118,12 +110,8 @@ def build_engine(
 ) -> Engine:
     """Build the model from the seed of the run, as it is executed on this machine, and its engine.
 
-    Args:
-        settings: of the run.
-        ds_config: filled by `fill_ds_config`.
-        ranks: from `start_ranks`; all of them get the weights of the first one.
-        load_weights: replaces the new weights, before the engine takes the model.
-        sequences_before: of a pass of the run that is resumed, see `choose_micro_batches`.
+    All ranks get the weights of the first one; `load_weights` replaces the new ones before the
+    engine takes the model. For `sequences_before` see `choose_micro_batches`.
 
     Raises:
         ConfigError: what the settings ask for cannot work here, or does not fit into the memory.

@@ -76,14 +76,9 @@ def choose_micro_batches(
 ) -> MicroBatches:
     """Return the division of a step into passes.
 
-    Args:
-        settings: of the run.
-        ds_config: filled by `fill_ds_config`.
-        ranks: that train it.
-        execution: of the model.
-        model: of the run, not yet given to DeepSpeed, and as before when this returns; this is then
-            a collective, and the same on all ranks. None: of a dry run, by the estimate.
-        before: the sequences of a pass of the run that is resumed, which "auto" keeps.
+    The model, not yet given to DeepSpeed, is as before when this returns; this is then a
+    collective, and the same on all ranks. Without it, in a dry run, the estimate decides. "auto"
+    keeps what a run that is resumed had `before`.
 
     Raises:
         ConfigError: on all ranks, not even a pass of one sequence fits.

@@ -30,13 +30,7 @@ class Updated(NamedTuple):
 
 
 def updated_pieces(module: nn.Module, optimizer: Any, *, rank: int) -> Iterator[Updated]:
-    """Iterate over what the optimizer of this rank updates.
-
-    Args:
-        module: as DeepSpeed holds it.
-        optimizer: what `deepspeed.initialize` returned.
-        rank: of this process.
-    """
+    """Iterate over what the optimizer of this rank updates."""
     parameter: Any  # DeepSpeed adds to it
     for name, parameter in module.named_parameters():
         if hasattr(parameter, "ds_id"):  # stage 3

@@ -124,11 +124,6 @@ def checked_optimizer(
 ) -> OptimizerKind:
     """Return the optimizer that `optimizer.kind` names.
 
-    Args:
-        settings: which one.
-        device: on which it will run.
-        ds_config: the DeepSpeed JSON; its ZeRO stage is read.
-
     Raises:
         ConfigError: there is no optimizer of that name, or it does not work on this device, in this
             version of torch or at this ZeRO stage.

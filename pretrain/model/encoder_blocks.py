@@ -22,12 +22,9 @@ PRE_NORM = (
 def blocks_of(model: nn.Module, given: Sequence[nn.Module] | None) -> list[nn.Module]:
     """Return the blocks of a model, first to last.
 
-    They are the one `ModuleList` of at least two modules of one class; of several, the one with
-    as many as `model.config.num_hidden_layers` says, which models of transformers have.
-
-    Args:
-        model: any module.
-        given: the blocks, where the caller names them.
+    They are the one `ModuleList` of at least two modules of one class; of several, the one with as
+    many as `model.config.num_hidden_layers` says, which models of transformers have. `given` are
+    those that the caller names instead.
 
     Raises:
         ConfigError: they cannot be told apart from other lists, or are no blocks of the model.

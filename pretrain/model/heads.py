@@ -17,14 +17,7 @@ class MaskedLanguageModelHead(nn.Module):
     def __init__(
         self, width: int, vocabulary_size: int, epsilon: float, *, input_width: int | None = None
     ) -> None:
-        """Build it.
-
-        Args:
-            width: of the token embeddings.
-            vocabulary_size: their number.
-            epsilon: of the norm.
-            input_width: of the hidden states, if it is another.
-        """
+        """Build it; `input_width`: of the hidden states, if it is another than `width`."""
         super().__init__()
         self.dense = nn.Linear(input_width or width, width)
         self.norm = WideLayerNorm(width, eps=epsilon)

@@ -39,16 +39,9 @@ def disagreement_with_eager(
 ) -> str | None:
     """Return how output or gradients of a backend differ from "eager", or None.
 
-    The error of a tensor as a whole is the norm of the difference over that of the expected one.
-
-    Args:
-        backend: its name.
-        model: gives heads, positions and the dropout of attention, with which it is run too.
-        length: of the rows.
-        device: on which it runs.
-        dtype: of queries, keys and values.
-        autocasts: run under autocast; else the weights of the positions have this dtype too.
-        compiles: compile the attention, as blocks are.
+    The error of a tensor as a whole is the norm of the difference over that of the expected one. It
+    is run with the heads, the positions and the dropout of `model`. Without autocast the weights of
+    the positions have the `dtype` of queries, keys and values too.
     """
     # The run's own weights come from these generators.
     gpus = [torch.cuda.current_device()] if device == "cuda" else []

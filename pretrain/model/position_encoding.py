@@ -110,12 +110,7 @@ class PositionEncoding(nn.Module):
         return None
 
     def terms(self, sequence_length: int, *, device: torch.device | str) -> PositionTerms:
-        """Compute the terms of a forward pass, once for all layers.
-
-        Args:
-            sequence_length: of the rows.
-            device: of the queries.
-        """
+        """Compute the terms of a forward pass, once for all layers."""
         with torch.device(device):  # for tensors that no parameter leads there, as in ALiBi
             bias_NSS = self.attention_bias(sequence_length)
         return PositionTerms(

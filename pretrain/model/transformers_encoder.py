@@ -39,9 +39,7 @@ HEADS: dict[str, tuple[str, ...]] = {
 def build_whole(model: ModelSettings, execution: ExecutionPlan = PLAIN) -> Any:
     """Build a model of transformers with its head, drawing weights from torch's global generator.
 
-    Args:
-        model: settings whose `transformers` is a configuration.
-        execution: whose attention "eager" or "sdpa" is asked for; otherwise it is the model's own.
+    Its attention is "eager" or "sdpa" where `execution` asks for it, otherwise its own.
 
     Raises:
         ConfigError: such models have no head for masked words, or positions cannot be attached.
@@ -169,12 +167,7 @@ class Measured(NamedTuple):
 
 
 def measured(model: ModelSettings, length: int) -> Measured:
-    """Count the products of a model of transformers, in a pass on the host.
-
-    Args:
-        model: settings whose `transformers` is a configuration.
-        length: tokens of a row.
-    """
+    """Count the products of a model of transformers, in a pass on the host."""
     return _measured(model.model_dump_json(), length)
 
 

@@ -54,12 +54,7 @@ class Report:
     ) -> None:
         """Write table.md, table.csv, table.tex, and index.html, which needs no other file.
 
-        Args:
-            folder: that exists.
-            pictures: below the table.
-            details: tables that a click opens.
-            method: how the numbers were obtained.
-            provenance: what they were obtained from, lines of small print.
+        `details` are tables that a click opens, and `provenance` lines of small print.
         """
         below = [self.table.remark, *(f"- {note}" for note in self.notes)]
         below = [on_one_line(line).translate(MARKDOWN) for line in filter(None, below)]

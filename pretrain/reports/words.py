@@ -38,11 +38,7 @@ def terminal_width() -> int:
 def paragraph(text: str, width: int, *, first: str = "", rest: str = "") -> str:
     """Return a text in lines of at most `width` letters; longer words, such as paths, stay whole.
 
-    Args:
-        text: a sentence or more.
-        width: in letters.
-        first: begins the first line.
-        rest: begins the other lines.
+    `first` begins the first line, `rest` the others.
     """
     return textwrap.fill(
         text,

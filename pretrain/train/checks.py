@@ -62,9 +62,7 @@ def check_before_work(request: RunRequest, ranks: Ranks) -> tuple[dict[str, Any]
 def ranks_here(count: int, on: str | None = None) -> Ranks:
     """Return the ranks that a run of `count` processes on this machine would have.
 
-    Args:
-        count: of processes.
-        on: number and name of GPUs that the run would have instead, such as "16xA100-SXM4-80GB".
+    `on`: on so many GPUs of this name instead, such as "16xA100-SXM4-80GB".
 
     Raises:
         ConfigError: there can be no such number of them, or they are not known.

@@ -43,9 +43,7 @@ class Found(NamedTuple):
 def measured_dry_run(request: RunRequest | None, seconds: float) -> bool:
     """Take optimizer steps for about so many seconds, then do as `dry_run`; on all ranks.
 
-    Args:
-        request: what was asked for; on the first rank.
-        seconds: to measure, after a warm-up.
+    The first rank alone has the request. A warm-up comes before the steps that are measured.
 
     Raises:
         UserError: this machine cannot execute the run.
@@ -72,10 +70,7 @@ def measured_dry_run(request: RunRequest | None, seconds: float) -> bool:
 def dry_run(request: RunRequest, ranks: Ranks, found: Found | None = None) -> bool:
     """Print what a run would be, and return whether it can start, or resume, on a fit machine.
 
-    Args:
-        request: what was asked for.
-        ranks: that a start would have, here or on other GPUs.
-        found: what was measured; None: memory is estimated.
+    Memory is estimated unless `found` says what was measured.
 
     Raises:
         ConfigError: there is no such run anywhere: its settings do not go together.

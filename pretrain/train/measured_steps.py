@@ -31,10 +31,6 @@ class MeasuredSteps:
     def __init__(self, settings: RunSettings, ranks: Ranks) -> None:
         """Build the engine, whose weights stay as they are.
 
-        Args:
-            settings: of the recipe, on all ranks.
-            ranks: from `start_ranks`.
-
         Raises:
             UserError: the run cannot be executed here, or its shards are damaged.
         """

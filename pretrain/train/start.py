@@ -39,10 +39,6 @@ from pretrain.train.trainer import Trainer
 def start(read_request: Callable[[], RunRequest], interruption: Interruption) -> None:
     """Join the ranks, check the run before any work, and train it to its end.
 
-    Args:
-        read_request: reads recipe and command line; called on the first rank.
-        interruption: receives the signals to stop.
-
     Raises:
         ConfigError: the run may not start here, or the data or the machine do not fit it.
         ShardError: the data are damaged.

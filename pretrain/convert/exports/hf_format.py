@@ -131,13 +131,8 @@ def write_folder(
 ) -> None:
     """Write the configuration, the weights, the tokenizer, and code if transformers has none.
 
-    Args:
-        folder: where the files go.
-        content: of config.json.
-        weights: under our names.
-        stock: the model of transformers that is the same.
-        text_encoder: of the model.
-        sequence_length: to which the tokenizer cuts rows.
+    `weights` have our names, `stock` is the model of transformers that is the same, and rows are
+    cut to `sequence_length` by the tokenizer.
     """
     save_text(folder / CONFIG_FILE, json.dumps(content, indent=2) + "\n")
     if stock is not None:
@@ -258,12 +253,8 @@ def read_folder(
 ) -> tuple[dict[str, Tensor], TextEncoder]:
     """Return the weights, under our names in fp32, and the text encoder of a folder.
 
-    Args:
-        folder: that `write_folder` wrote, or transformers since then.
-        record: of the model.
-        stock: the model of transformers whose names the weights have; None: they have ours.
-        num_layers: of the model.
-        fix: what to do if a file is missing or another one.
+    The weights have the names of the model `stock` of transformers; None: they have ours. `fix` is
+    what to do if a file is missing or another one.
 
     Raises:
         ConfigError: the weights are missing or damaged, or the tokenizer is that of another model.

@@ -44,12 +44,8 @@ def quiet() -> Iterator[None]:
 def compare_logits(theirs: Any, pretrained: Pretrained, *, fix: str) -> ExportCheck:
     """Compare the logits of a model of transformers with ours, but those at padding.
 
-    The rows are the sentences of this file, and one as long as those of training.
-
-    Args:
-        theirs: the model, which becomes fp32 and goes into evaluation mode.
-        pretrained: ours.
-        fix: what to do where they differ.
+    The rows are the sentences of this file, and one as long as those of training. `theirs` becomes
+    fp32 and goes into evaluation mode. `fix` is what to do where they differ.
 
     Raises:
         ConfigError: they differ by more than rounding.

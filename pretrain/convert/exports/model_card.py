@@ -45,15 +45,7 @@ Rows = Sequence[Sequence[Any]]
 def write_card(
     folder: Path, pretrained: Pretrained, run: Path, check: "ExportCheck", *, place: Path
 ) -> None:
-    """Write README.md of an export of pre-training.
-
-    Args:
-        folder: of the export.
-        pretrained: what was exported.
-        run: folder of the run that it comes from.
-        check: comparison of the export with the trainer.
-        place: where the folder will be.
-    """
+    """Write README.md of an export of pre-training, whose folder will be at `place`."""
     manifest = read_manifest(run)
     settings = with_text_of(load_settings(run), manifest)
     language = str(manifest.settings.get("language"))
@@ -113,15 +105,9 @@ def save_card(
 ) -> None:
     """Write README.md.
 
-    Args:
-        folder: of the export.
-        data: what the Hub reads.
-        place: of the folder in the examples; of an absolute path the name.
-        kind: "discriminator", or the name of a pipeline on the Hub.
-        name: of the model.
-        tables: by their titles.
-        has_own_code: whether transformers has no class for it.
-        fields: further ones of the template.
+    `place` is that of the folder in the examples, of an absolute path the name; `kind` is
+    "discriminator", or the name of a pipeline on the Hub. `has_own_code`: transformers has no class
+    for it. `fields` are further ones of the template.
     """
     card = ModelCard.from_template(
         data,

@@ -49,15 +49,8 @@ def linear_cross_entropy(
     """Return the summed cross-entropy, in nats and fp32, of the logits `hidden weight^T + bias`.
 
     The products are computed in the type of autocast where it is on, else in that of `hidden_MD`;
-    log-softmax and loss in fp32.
-
-    Args:
-        hidden_MD: inputs of the projection.
-        weight_VD: output embeddings; their gradient has their own type.
-        bias_V: output bias.
-        labels_M: indices of the true classes, int64.
-        ignored: a label with this value contributes neither loss nor gradient.
-        method: of the cross-entropy; see above.
+    log-softmax and loss in fp32. The gradient of the weights has their own type. A label that is
+    `ignored` contributes neither loss nor gradient.
     """
     kind = hidden_MD.device.type
     if torch.is_autocast_enabled(kind):

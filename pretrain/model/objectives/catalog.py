@@ -27,12 +27,6 @@ def build_objective(
 ) -> Objective:
     """Build the objective of a run, drawing its weights from torch's global generator.
 
-    Args:
-        model: shape of the encoder.
-        objective: its name in OBJECTIVES.
-        electra: of the run; replaced-token detection needs it.
-        execution: how it is computed.
-
     Raises:
         ConfigError: there is no objective of this name, the settings do not fit together, or a
             parameter is a scalar.

@@ -27,13 +27,7 @@ class HeldOutSums:
         self._num_predictions = 0
 
     def add(self, model: Objective, loss: Tensor, num_predictions: int) -> None:
-        """Add a batch.
-
-        Args:
-            model: whose last forward pass returned the loss.
-            loss: of it.
-            num_predictions: of its labels, those that are not IGNORED.
-        """
+        """Add a batch; its loss is of the last forward pass of `model`."""
         whole = Part(loss.double() * num_predictions, loss.new_tensor(num_predictions), 1.0)
         for name, part in (model.parts or {LOSS: whole}).items():
             pair = part.sums()

@@ -191,11 +191,7 @@ def filled_in(
 ) -> tuple[Tensor, Tensor]:
     """Return the discriminator's input, and which of its tokens are not the original ones.
 
-    Args:
-        ids_BS: token ids, some of them masked.
-        positions_M: of the predictions.
-        labels_M: the original ids; a position with IGNORED keeps its token.
-        words_M: what the generator drew.
+    A position with the label IGNORED keeps its token.
     """
     flat = ids_BS.flatten()
     is_drawn_M = labels_M != IGNORED
@@ -207,13 +203,7 @@ def filled_in(
 
 
 def detection_scores(found_BS: Tensor, replaced_BS: Tensor, counted_B1: Tensor) -> dict[str, Part]:
-    """Return what describes the discriminator's answers; they have no weight in the loss.
-
-    Args:
-        found_BS: which tokens it takes for replaced.
-        replaced_BS: which are.
-        counted_B1: which rows count.
-    """
+    """Return what describes the discriminator's answers; they have no weight in the loss."""
     counted_BS = counted_B1.expand_as(found_BS)
     found_BS, replaced_BS = found_BS & counted_BS, replaced_BS & counted_BS
     tokens, right = counted_BS.sum(), (found_BS & replaced_BS).sum()

@@ -30,13 +30,8 @@ def sampled_words(
     """Return ids_M drawn from the softmax of the logits; no gradient flows through them.
 
     The bias is added in fp32, as in the loss: beside a bias of log-frequencies, bf16 would round
-    the probability of a rare word by 3 %.
-
-    Args:
-        head: has the bias.
-        hidden_MD: what its `transform` returned.
-        token_embeddings_VD: its output weights.
-        uniform_M: a number in [0, 1) for each draw.
+    the probability of a rare word by 3 %. `uniform_M` are numbers in [0, 1), and `hidden_MD` is
+    what `transform` of the head returned.
     """
     bias_V = head.output_bias.float()
     slice_bytes = SLICE_BYTES.get(hidden_MD.device.type, SLICE_BYTES["cuda"])
@@ -62,9 +57,7 @@ def _passed(logits_RV: Tensor, uniform_R: Tensor) -> Tensor:
 def uniform_of_rows(ids_BS: Tensor, positions_M: Tensor) -> Tensor:
     """Return a number in [0, 1) for each position, a hash of its row's tokens and its column.
 
-    Args:
-        ids_BS: token ids, some of them masked.
-        positions_M: flat positions `row * S + column`.
+    A flat position is `row * S + column`.
     """
     length = ids_BS.shape[1]
     columns_S = torch.arange(length, device=ids_BS.device)

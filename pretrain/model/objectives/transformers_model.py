@@ -67,9 +67,6 @@ class TransformersModel(Objective):
     def check(self, length: int) -> None:
         """Try a pass on the host: each row must be computed by itself, with logits of each token.
 
-        Args:
-            length: tokens of a row.
-
         Raises:
             ConfigError: it fails, or rows, or the tokens of a row, share states.
         """

@@ -52,14 +52,7 @@ def notes_on(
     *,
     entropy: float | None,
 ) -> list[str]:
-    """Return the caveats of a comparison.
-
-    Args:
-        arms: the compared arms.
-        target: held-out loss in nats.
-        reasons_against_seconds: why seconds cannot be compared.
-        entropy: unigram entropy of the held-out predictions in nats; None: not known.
-    """
+    """Return the caveats of a comparison; `entropy` None: that of its words is not known."""
     runs = [run for arm in arms for run in arm.runs]
     launches = [launch for arm in arms for launch in arm.launches]
     has_generator = runs[0].settings["objective"] == REPLACED_TOKEN_DETECTION

@@ -126,11 +126,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
-    """Compare runs with the first one.
-
-    Args:
-        runs: at least two.
-        target: a held-out loss in nats, or "auto", see `automatic_target`.
+    """Compare runs with the first one; "auto": see `automatic_target`.
 
     Raises:
         ConfigError: they have other objectives or held-out data, are fewer than two, one

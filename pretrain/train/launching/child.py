@@ -93,11 +93,7 @@ class Child:
             stream.close()
 
     def stop(self, number: int) -> None:
-        """Ask it to stop; a second request, `ECHO_SECONDS` later, ends ranks at once.
-
-        Args:
-            number: SIGINT or SIGTERM.
-        """
+        """Ask it to stop; a second request, `ECHO_SECONDS` later, ends ranks at once."""
         assert self._process is not None
         if not self._has_ranks:
             self._process.send_signal(number)

@@ -18,13 +18,9 @@ def must_build(settings: RunSettings) -> bool:
 def prepare_data(settings: RunSettings, words: Sequence[str], *, ranks: int | None) -> None:
     """Describe the shards of a run; build them first, in a new process, if they are not there.
 
-    The memory of a build in this process would be reported as that of the run.
-
-    Args:
-        settings: of the run.
-        words: of `tupelo prepare`, for these settings.
-        ranks: processes that will train here: what they cannot execute is refused before a build.
-            None: not known.
+    The memory of a build in this process would be reported as that of the run. `words` are those of
+    `tupelo prepare`. What so many `ranks` here cannot execute is refused before a build; None:
+    their number is not known.
 
     Raises:
         ConfigError: the shards do not fit the settings, or those that are named do not exist.

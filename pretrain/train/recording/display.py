@@ -19,13 +19,7 @@ class StepDisplay:
     """
 
     def __init__(self, settings: RunSettings, step: int, *, shown: bool) -> None:
-        """Begin.
-
-        Args:
-            settings: of the run.
-            step: number of finished steps.
-            shown: whether to show anything.
-        """
+        """Begin after so many finished steps."""
         # Of a run of given hours it is not known yet.
         self._total = settings.steps if settings.hours is None else None
         self._name, self._first, self._step = settings.name, step, step

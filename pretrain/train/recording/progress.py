@@ -154,10 +154,8 @@ class Progress:
     ) -> dict[str, Any]:
         """Return a line of metrics (means since the last one, and totals), and begin the next.
 
-        Args:
-            plan: of the last step, taken or left out.
-            rate: of the device of one rank: utilisation refers to it.
-            peak_memory_bytes: of the first rank, since the start.
+        `plan` is of the last step, taken or left out; utilisation refers to the `rate` of the
+        device of one rank.
         """
         counters = self.counters
         sums = counters.parts_since_log.items()

@@ -61,12 +61,7 @@ class AnomalyDetector:
     """Checks the numbers of each step, in order."""
 
     def __init__(self, settings: TroubleSettings, *, smallest_scale: float | None = None) -> None:
-        """Start without previous losses.
-
-        Args:
-            settings: the policy.
-            smallest_scale: minimum of the loss scale; None if it is constant.
-        """
+        """Start without previous losses; where the scale is constant, it has no smallest."""
         self.settings, self.smallest_scale = settings, smallest_scale
         self.state = WatchState()
 

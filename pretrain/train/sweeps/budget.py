@@ -43,11 +43,6 @@ def lengths(budget: Budget, settings: RunSettings, baseline: RunSettings) -> dic
 
     The schedule spans the new length. Values are as the command line takes them.
 
-    Args:
-        budget: of each run.
-        settings: of the arm.
-        baseline: settings of the first arm.
-
     Raises:
         ConfigError: the length is given in another way already.
     """

@@ -115,13 +115,7 @@ class Sweep:
     def arm(
         self, given: ArmSpec, values: Mapping[str, str] | None = None, *, share: float = 1.0
     ) -> SweepArm:
-        """Return an arm with some values changed, as long as the budget allows.
-
-        Args:
-            given: the arm as it was written.
-            values: words by setting.
-            share: of its length, over which the schedule spans.
-        """
+        """Return an arm with some values changed, as long as a `share` of the budget allows."""
         changes = dict(values or {})
         if self.budget is not None:
             changes |= lengths(self.budget, self._arm(given, changes).settings, self._baseline)
@@ -130,12 +124,7 @@ class Sweep:
         return self._arm(given, changes)
 
     def runs(self, folder: Path, arms: Sequence[SweepArm] = ()) -> list[list[SweepRun]]:
-        """Return the runs of each arm, by seed.
-
-        Args:
-            folder: of the sweep.
-            arms: those of the sweep, if tuning has changed them.
-        """
+        """Return the runs of each arm, by seed; `arms`: those that tuning has changed."""
         return [
             [SweepRun(arm, n, unit_folder(folder, arm.name, n)) for n in self.seeds_of(arm)]
             for arm in arms or self.arms

@@ -86,11 +86,8 @@ def _seconds_per_step(arm: SweepArm, plan: LaunchPlan) -> float:
 def train_runs(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> None:
     """Train the runs that are not finished, each in new processes.
 
-    One plan: a run writes to this terminal. Several: each writes to a file of its own.
-
-    Args:
-        runs: in the order in which they are started.
-        plans: how a run is started; a run holds one until it ends.
+    A run holds a plan until it ends. One plan: a run writes to this terminal. Several: each writes
+    to a file of its own.
 
     Raises:
         SystemExit: a run failed, and the others have ended; or a signal asked to stop.
