@@ -33,19 +33,12 @@ CAPTION = (
 
 
 class Gradients(NamedTuple):
-    """The gradients of the mean loss over all predicted tokens; Frobenius norms, in nats.
+    """The gradients of the mean loss over all predicted tokens; Frobenius norms, in nats."""
 
-    Attributes:
-        weights: norm of dE/dW over all parameters of a block; block 1 first.
-        states: norm of dE/dx_l over all tokens; l = 0 .. L.
-        cosines: of dE/dx_l and dE/dx_L; l = 0 .. L.
-        residual: norm of dE/dx_l - dE/dx_L over that of dE/dx_L; l = 0 .. L.
-    """
-
-    weights: list[float]
-    states: list[float]
-    cosines: list[float]
-    residual: list[float]
+    weights: list[float]  # norm of dE/dW over all parameters of a block; block 1 first
+    states: list[float]  # norm of dE/dx_l over all tokens; l = 0 .. L
+    cosines: list[float]  # of dE/dx_l and dE/dx_L; l = 0 .. L
+    residual: list[float]  # norm of dE/dx_l - dE/dx_L over that of dE/dx_L; l = 0 .. L
 
     def relative(self) -> list[float]:
         """Return the norms of dE/dx_l over that of dE/dx_L."""

@@ -46,20 +46,13 @@ class MeanRatio(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a block does to its input x, over all tokens.
+    """What a block does to its input x, over all tokens."""
 
-    Attributes:
-        distance: mean of |output - x|.
-        relative: mean of |output - x| over mean of |x|.
-        cosine: mean cosine of x and output.
-        mean: of output - x, which is f_RT.
-        to_last: mean of x_l - x_L, of the output of the block and of the last one; None there.
-    """
-
-    distance: float
-    relative: float
-    cosine: float
-    mean: MeanRatio
+    distance: float  # mean of |output - x|
+    relative: float  # mean of |output - x| over mean of |x|
+    cosine: float  # mean cosine of x and output
+    mean: MeanRatio  # of output - x, which is f_RT
+    # Mean of x_l - x_L, of the output of the block and of the last one; None there.
     to_last: MeanRatio | None
 
 

@@ -32,15 +32,10 @@ Record = dict[str, Any]  # str, int or float
 
 
 class Findings(NamedTuple):
-    """The result of an analysis.
+    """The result of an analysis."""
 
-    Attributes:
-        tables: by name of their CSV file, without its ending.
-        figures: by name of their PNG file, without its ending.
-    """
-
-    tables: dict[str, list[Record]]
-    figures: dict[str, Figure]
+    tables: dict[str, list[Record]]  # by name of their CSV file, without its ending
+    figures: dict[str, Figure]  # by name of their PNG file, without its ending
 
 
 def write_findings(findings: Findings, folder: ReportFolder) -> None:

@@ -69,20 +69,13 @@ class HeadPattern(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What was found of one head.
+    """What was found of one head."""
 
-    Attributes:
-        correlations: v_ij [S, S], added to the scaled scores.
-        pattern: of its weights over words.
-        column_mean: of v_i0, the words to [CLS]: theta_2 in TUPE.
-        words_mean: of v_ij, words to words.
-        singular_values: descending, by part: v, its P-term (P U^Q)(P U^K)^T / sqrt(2d) and B.
-    """
-
-    correlations: Matrices
-    pattern: HeadPattern
-    column_mean: float
-    words_mean: float
+    correlations: Matrices  # v_ij [S, S], added to the scaled scores
+    pattern: HeadPattern  # of its weights over words
+    column_mean: float  # of v_i0, the words to [CLS]: theta_2 in TUPE
+    words_mean: float  # of v_ij, words to words
+    # Descending, by part: v, its P-term (P U^Q)(P U^K)^T / sqrt(2d) and B.
     singular_values: dict[str, NDArray[numpy.float64]]
 
 

@@ -36,19 +36,13 @@ Measure = TypeVar("Measure")
 
 
 class Scope(NamedTuple):
-    """What of the runs is looked at.
+    """What of the runs is looked at."""
 
-    Attributes:
-        rows: held-out rows at most.
-        shards: where the shards of the runs are; None: where their settings say.
-        step: of the checkpoint, 0 for the weights at the start; None: the analysis decides.
-        over_training: without a step, all checkpoints and step 0, instead of the newest.
-    """
-
-    rows: int
-    shards: Path | None = None
+    rows: int  # held-out rows at most
+    shards: Path | None = None  # where the shards of the runs are; None: where their settings say
+    # Of the checkpoint, 0 for the weights at the start; None: the analysis decides.
     step: int | None = None
-    over_training: bool = False
+    over_training: bool = False  # without a step, all checkpoints and step 0, instead of the newest
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,12 @@ class SequenceDraw:
     Their order is random, so a window is as good as any other set. All ranks run each block on
     equally many sequences, at least one: shapes and FLOPs do not depend on the draw, and no
     gradient is missing.
-
-    Attributes:
-        share: of the sequences, in (0, 1], before rounding.
-        share_before: sum of the shares of the blocks before.
-        place: where the window begins, in [0, 1).
-        rescales: whether branches are multiplied by sequences / kept sequences.
     """
 
-    share: float
-    share_before: float
-    place: float
-    rescales: bool
+    share: float  # of the sequences, in (0, 1], before rounding
+    share_before: float  # sum of the shares of the blocks before
+    place: float  # where the window begins, in [0, 1)
+    rescales: bool  # whether branches are multiplied by sequences / kept sequences
 
     def window(self, sequences: int) -> tuple[int, int]:
         """Return the first sequence of the window, and the number of sequences in it.

@@ -22,18 +22,12 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """The content of a report.
+    """The content of a report."""
 
-    Attributes:
-        lead: what is compared, in a line.
-        table: the result.
-        notes: warnings, a line each.
-        numbers: those of the table with all their digits, a dict for each line of table.csv.
-    """
-
-    lead: str
+    lead: str  # what is compared, in a line
     table: Table
-    notes: Sequence[str]
+    notes: Sequence[str]  # warnings, a line each
+    # Those of the table with all their digits, a dict for each line of table.csv.
     numbers: Sequence[Mapping[str, Any]]
 
     def as_text(self, width: int) -> str:

@@ -21,17 +21,11 @@ PARTIAL = ".partial-"  # begins the name of a report that is being written
 
 @dataclass(frozen=True)
 class ReportFolder:
-    """A folder that a report is to be written to.
-
-    Attributes:
-        folder: of the report.
-        kind: what is written, such as "a comparison of runs".
-        option: of the command line that names the folder.
-    """
+    """A folder that a report is to be written to."""
 
     folder: Path
-    kind: str
-    option: str
+    kind: str  # what is written, such as "a comparison of runs"
+    option: str  # of the command line that names the folder
 
     @contextmanager
     def writing(self) -> Iterator[Path]:

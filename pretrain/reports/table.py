@@ -25,23 +25,17 @@ MARKDOWN = str.maketrans({sign: f"\\{sign}" for sign in "\\|<*`~["})
 
 @dataclass(frozen=True)
 class Table:
-    r"""A table with a title.
-
-    Attributes:
-        title: what it shows.
-        rows: the cells by the names of the columns, which are the same in every row. The first line
-            of a cell is its value; what belongs to it, such as an interval, is below.
-        remark: what the numbers are.
-        keys: how many of the first columns say what a row is.
-        text: the names of columns of text, which are aligned to the left, as the first one is.
-        best: the places (number of the row, name of the column) that are marked.
-    """
+    """A table with a title."""
 
     title: str
+    # The cells by the names of the columns, which are the same in every row. The first line of a
+    # cell is its value; what belongs to it, such as an interval, is below.
     rows: Sequence[Mapping[str, str]]
-    remark: str = ""
-    keys: int = 1
+    remark: str = ""  # what the numbers are
+    keys: int = 1  # how many of the first columns say what a row is
+    # The names of columns of text, which are aligned to the left, as the first one is.
     text: Collection[str] = ()
+    # The places (number of the row, name of the column) that are marked.
     best: Collection[tuple[int, str]] = ()
 
     @property

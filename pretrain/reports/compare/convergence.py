@@ -32,20 +32,13 @@ AXES = {"step": "steps", "tokens": "tokens", "flops": "FLOPs", "training_seconds
 
 @dataclass(frozen=True)
 class Comparison:
-    """Arms, baseline first, and the held-out loss at which they are compared.
-
-    Attributes:
-        arms: the compared settings.
-        target: held-out loss in nats.
-        reasons_against_seconds: why seconds cannot be compared; none if they can.
-        notes: caveats, a line each, the most severe first.
-        entropy: unigram entropy of the held-out predictions in nats; None: no run recorded it.
-    """
+    """Arms, baseline first, and the held-out loss at which they are compared."""
 
     arms: list[Arm]
-    target: float
-    reasons_against_seconds: list[str]
-    notes: list[str]
+    target: float  # held-out loss in nats
+    reasons_against_seconds: list[str]  # why seconds cannot be compared; none if they can
+    notes: list[str]  # caveats, a line each, the most severe first
+    # Unigram entropy of the held-out predictions in nats; None: no run recorded it.
     entropy: float | None
 
     @property

@@ -17,21 +17,13 @@ CONFIDENCE = 0.95  # asked of an interval; a few pairs give less
 
 @dataclass(frozen=True)
 class Interval:
-    """The median of one value per pair of runs, and an interval that covers the true median.
+    """The median of one value per pair of runs, and an interval that covers the true median."""
 
-    Attributes:
-        median: of the values; None: infinite, or pairs without a known value decide it.
-        low: lower end; -infinity where pairs without a known value decide it.
-        high: upper end; infinity likewise.
-        num_pairs: of runs.
-        confidence: probability that such an interval covers the median of the distribution.
-    """
-
-    median: float | None
-    low: float
-    high: float
-    num_pairs: int
-    confidence: float
+    median: float | None  # of the values; None: infinite, or pairs without a known value decide it
+    low: float  # lower end; -infinity where pairs without a known value decide it
+    high: float  # upper end; infinity likewise
+    num_pairs: int  # of runs
+    confidence: float  # probability that such an interval covers the median of the distribution
 
 
 @dataclass(frozen=True)

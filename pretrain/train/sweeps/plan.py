@@ -26,15 +26,10 @@ DEFAULT_ARMS = ["bert_a", "bert_r", "t5", "tupe_r", "tupe_r_pld"]
 
 @dataclass(frozen=True)
 class SweepArm(ArmSpec):
-    """An arm of the sweep.
+    """An arm of the sweep."""
 
-    Attributes:
-        settings: of its runs, apart from the seed.
-        command: words of a command line, after the recipe, that give these settings.
-    """
-
-    settings: RunSettings
-    command: tuple[str, ...]
+    settings: RunSettings  # of its runs, apart from the seed
+    command: tuple[str, ...]  # words of a command line, after the recipe, that give these settings
 
 
 @dataclass(frozen=True)

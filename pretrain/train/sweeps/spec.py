@@ -88,18 +88,12 @@ class SpecTables(BaseModel):
 
 @dataclass(frozen=True)
 class ArmSpec:
-    """An arm as it was written: a recipe, and what is changed.
-
-    Attributes:
-        name: of the arm.
-        recipe: what `tupelo train` is given.
-        words: value of each changed setting, as the command line takes it.
-        points: the grid that is tried before its runs; none: the sweep tunes nothing.
-    """
+    """An arm as it was written: a recipe, and what is changed."""
 
     name: str
-    recipe: str
-    words: Mapping[str, str]
+    recipe: str  # what `tupelo train` is given
+    words: Mapping[str, str]  # value of each changed setting, as the command line takes it
+    # The grid that is tried before its runs; none: the sweep tunes nothing.
     points: tuple[Point, ...]
 
 
