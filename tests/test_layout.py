@@ -48,10 +48,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 31_427,
+    "lines of the packages": 31_425,
     "lines of benchmarks": 1_379,
     "lines of tests": 27_283,
-    "words of docs": 13_551,
+    "words of docs": 13_546,
     "words of a page": 1_500,
 }
 

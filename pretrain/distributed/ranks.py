@@ -127,10 +127,8 @@ class DelayedAllReduce:
     def start(self, values: Mapping[str, float]) -> dict[str, float]:
         """Start to sum `values` over the ranks, and return the sums of the previous call.
 
-        A collective: all ranks call it equally often, with the same names.
-
-        Returns:
-            The sums of the previous call; empty at the first call and after `finish`.
+        They are empty at the first call and after `finish`. A collective: all ranks call it equally
+        often, with the same names.
         """
         before = self.finish()
         self._names = tuple(values)
