@@ -223,7 +223,7 @@ def explain(error: ValidationError, known: Sequence[str]) -> str:
     where = plain(".".join(place))
     if first["type"] == "extra_forbidden":
         return f"there is no setting {where}{nearest(where, known)}"
-    message = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ").partition(", unable to ")[0]
     if first["type"] == "value_error":
         return message
     where = next((name for name in known if name.endswith(f".{where}")), where)

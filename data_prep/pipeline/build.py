@@ -294,7 +294,7 @@ class _Build:
         if strips is None:
             strips = lowercase and accented <= MOST_ACCENTED
         level = "warning" if strips and merged > WORTH_A_WARNING else "note"
-        if accented and (lowercase or strips):
+        if accented >= 0.0001 and (lowercase or strips):
             print(
                 f"{level}: {accented:.2%} of the words have accents, which are "
                 f"{'stripped' if strips else 'kept'} (--data.strip_accents); {merged:.2%} of the "

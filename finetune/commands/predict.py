@@ -29,6 +29,7 @@ from finetune.tasks.tables import lines_of, read_rows
 from finetune.tasks.task import OF_TOKENS, TaskError
 from finetune.tasks.token_files import KINDS, read_questions, read_sentences
 from pretrain.config.errors import ConfigError
+from pretrain.reports.words import counted
 
 if TYPE_CHECKING:
     from finetune.models.kept_record import KeptRecord
@@ -110,6 +111,7 @@ def main(arguments: argparse.Namespace) -> None:
             save_text(to, found.getvalue().encode(errors="backslashreplace").decode())
         except OSError as error:
             raise ConfigError(f"cannot write {to}: {error.strerror or error}") from None
+        print(f"predictions: {to}, {counted(len(texts), 'row')}", file=sys.stderr)
     if predictor.num_cut:
         print(
             f"{predictor.num_cut:,} of the {len(texts):,} texts fill "

@@ -181,7 +181,9 @@ def toml_in(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ConfigError(f"{path} is not valid TOML: nested too deeply") from None
     except ValueError as error:  # TOML, UTF-8, or a number of thousands of digits
-        raise ConfigError(f"{path} is not valid TOML: {plain(str(error))}") from None
+        raise ConfigError(
+            f"{path} is not valid TOML: {plain(str(error))}; text is in quotes, numbers are not"
+        ) from None
 
 
 def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:

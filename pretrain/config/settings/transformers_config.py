@@ -138,7 +138,9 @@ def _read(folder: str | None, kind: Any) -> Any:
                 "and give --trust-remote-code to run it"
             ) from None
         line = f"transformers cannot open it ({first_line(error)})"
-        if not Path(str(place)).exists():
+        if Path(str(place), "run.json").is_file():
+            line = f"a run of Tupelo; go on from it with --initial_weights {place}, or export it"
+        elif not Path(str(place)).exists():
             line = "there is no such folder" + ("" if str(place)[0] in "./" else f", and {line}")
         raise ValueError(f"{quoted(place)}: {line}") from None
     if trusts:
