@@ -94,13 +94,8 @@ class Started:
 def start_module(module, words=(), ranks=1, *, files, folder=ROOT, **variables):
     """Start ranks in processes that are forked.
 
-    Args:
-        module: as of `python -m`.
-        words: its command line.
-        ranks: their number.
-        files: of each rank, to which stdout and stderr are appended.
-        folder: the current one of all ranks, or a tuple of one for each.
-        variables: of the environment.
+    stdout and stderr of each rank are appended to its `files`. `folder` is the current one of all
+    ranks, or a tuple of one for each; `variables` are of the environment.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)

@@ -19,13 +19,10 @@ class LoopResult(NamedTuple):
 def plain_loop(model, settings, micro_batches, *, places, update=None):
     """Train a model for all steps of its settings, with accumulation and clipping.
 
-    Args:
-        model: in training mode; its weights are updated.
-        settings: of the run; optimizer, learning rate and steps are read.
-        micro_batches: given a step from 0, iterates over its batches and their branch scales; each
-            is drawn right before its forward pass.
-        places: micro-batches of a step, of all ranks.
-        update: given the learning rate, updates the weights by their gradients; default: AdamW's.
+    The model is in training mode. Given a step from 0, `micro_batches` iterates over its batches
+    and their branch scales; each is drawn right before its forward pass. A step has so many
+    `places`, of all ranks. Given the learning rate, `update` updates the weights by their
+    gradients; default: AdamW's.
     """
     update = update or adamw_update(model, settings.optimizer)
     losses, norms = [], []

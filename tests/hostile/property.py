@@ -26,12 +26,8 @@ def few():
 def result_or_clear_error(read, errors, *, naming):
     """Return what `read` returns, or None where it raised one of the errors, and said it well.
 
-    Where it hangs, the process ends and shows where.
-
-    Args:
-        read: is called without arguments.
-        errors: that it may raise; any other ends the test.
-        naming: words of which the message must hold one, such as the name of the file.
+    Where it hangs, the process ends and shows where. `naming` are words of which the message must
+    hold one, such as the name of the file.
     """
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     try:
@@ -53,11 +49,8 @@ def check_message(message, naming):
 def check_file(file, mutate, read, errors, *, naming, then=lambda _: None):
     """Check that a file is read or refused, whatever becomes of it.
 
-    Args:
-        file: is restored in the end.
-        mutate: makes a strategy of the content of a file, see mutations.py.
-        read: as of `result_or_clear_error`, and so are `errors` and `naming`.
-        then: checks what was read.
+    `mutate` makes a strategy of the content of a file, see mutations.py; `errors` and `naming` are
+    as of `result_or_clear_error`, and `then` checks what was read. The file is restored in the end.
     """
     content = file.read_bytes()
 

@@ -7,34 +7,26 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from data_prep.shards.manifest import TOKENIZER_FILE
-from data_prep.text.text_encoder import TextEncoder
-from data_prep.tokenizer.describe import TokenizerError, record_of
+from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import ModelSettings
 from pretrain.convert.exports.hf_format import write_pretrained
-from pretrain.convert.pretrained import Pretrained, load_pretrained, restored_network
-from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
+from pretrain.convert.pretrained import load_pretrained, restored_network
 from tests.hostile.mutations import mutated_bytes, mutated_json
 from tests.hostile.property import check_file, result_or_clear_error
+from tests.pretrain.convert.exports.conftest import small_model
 from tests.pretrain.convert.external.authors_model import checkpoint
 from tests.pretrain.convert.external.test_fairseq_tupe import ROWS, write
 from tests.pretrain.convert.external.test_hf_bert import save
-from tests.pretrain.convert.small_tokenizers import trained
+from tests.pretrain.convert.small_tokenizers import text_encoder_of, trained
 
 ERRORS = (ConfigError, TokenizerError)
-SHAPE = {"num_layers": 2, "width": 16, "num_heads": 2, "max_sequence_length": 16}
 
 
 def exported(folder, **variant):
     """Write a small model as `pretrain export` does."""
     folder.mkdir(parents=True)
-    tokenizer = trained("wordpiece")
-    tokenizer.save(str(folder / TOKENIZER_FILE))
-    words = TextEncoder(tokenizer, record_of(tokenizer, folder / TOKENIZER_FILE, kind="wordpiece"))
-    model = ModelSettings(vocabulary_size=words.record.vocabulary_size, **SHAPE, **variant)
-    weights = MaskedLanguageModel(model).state_dict()
-    write_pretrained(folder, Pretrained(model, weights, words, "some", "/some", 7, 16))
+    words = text_encoder_of(trained("wordpiece"), folder)
+    write_pretrained(folder, small_model(words, **variant))
     return folder
 
 

@@ -18,7 +18,7 @@ from pretrain.convert.exports.model_card import CARD_FILE
 from pretrain.convert.external.import_model import import_model
 from pretrain.convert.pretrained import load_pretrained, restored_network
 from pretrain.model.objectives.catalog import build_objective
-from tests.pretrain.convert.external.test_hf_bert import ROWS, rows, save_random
+from tests.pretrain.convert.external.test_hf_bert import configuration, rows, save_random
 
 ELECTRA = ("--objective", "replaced_token_detection", "--electra.generator_width", "0.5")
 # Stock ELECTRA, and one with code of its own.
@@ -120,14 +120,9 @@ def test_the_card_says_what_it_is_and_its_examples_run(exported, capsys, monkeyp
     assert len(probabilities) > 5 and all(0 < value < 1 for value in probabilities)
 
 
-def electra_config(**changes):
-    shape = {"hidden_size": 24, "embedding_size": 24, "num_hidden_layers": 3}
-    shape |= {"num_attention_heads": 4, "intermediate_size": 40}
-    return ElectraConfig(vocab_size=ROWS, max_position_embeddings=20, **{**shape, **changes})
-
-
-def save(folder, kind=ElectraForPreTraining, **changes):
-    return save_random(folder, kind(electra_config(**changes)))
+def save(folder):
+    config = configuration(ElectraConfig, embedding_size=24)
+    return save_random(folder, ElectraForPreTraining(config))
 
 
 @torch.no_grad()

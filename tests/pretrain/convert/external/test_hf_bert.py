@@ -17,8 +17,8 @@ ENTRIES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS.split(), '"']
 ROWS = 40  # more than entries: padded, as is usual
 
 
-def configuration(**changes):
-    return BertConfig(
+def configuration(kind=BertConfig, **changes):
+    return kind(
         **{
             "vocab_size": ROWS,
             "hidden_size": 24,
