@@ -40,7 +40,6 @@ from pretrain.distributed.ranks import Ranks, start_ranks, stop_ranks
 from pretrain.engine.engine import StepResult
 from pretrain.engine.launch import build_engine, checked_ds_config
 from pretrain.engine.micro_batches import RandomBatches
-from pretrain.model.branch_scale import BranchScale, SequenceDraw
 from pretrain.schedules.step_plan import Schedule
 from pretrain.train.recording.progress import Progress
 from pretrain.train.recording.provenance import environment
@@ -64,7 +63,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "sdpa": (*TUPE_R, "--engine.attention", "sdpa"),
     "dropout": (*TUPE_R, *DROPOUT),
     "drop": DROP,
-    "drop-sequence": (*DROP, "--layer_drop.draw_per", "sequence"),
     "drop-dropout": (*DROP, *DROPOUT),
     "fp32": (*TORCH, "zero0_fp32"),
     "bf16": (*TORCH, "zero0_bf16_autocast"),
@@ -136,13 +134,9 @@ class OurStep:
         self.flops_of_steps.append(self.flops(scales))
         return self.engine.train_step([(self._batch, scales)], LEARNING_RATE)
 
-    def flops(self, scales: Sequence[BranchScale] | None = None) -> float:
+    def flops(self, scales: Sequence[float] | None = None) -> float:
         """Return the FLOPs of a step of one rank with these branch scales, or at full depth."""
-        rows = len(self._batch.ids_BS)
-        kept = [
-            scale.window(rows)[1] / rows if isinstance(scale, SequenceDraw) else float(scale != 0)
-            for scale in scales or [1.0] * self.settings.model.num_layers
-        ]
+        kept = [scale != 0 for scale in scales or [1.0] * self.settings.model.num_layers]
         return self._progress.pass_flops(kept) / self._progress.world_size
 
 

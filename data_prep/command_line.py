@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from data_prep.files.errors import ConfigError, UserError
 from data_prep.files.program import shell_command
 from data_prep.files.quoting import plain, quoted
-from data_prep.removed import nearest
+from data_prep.removed import REMOVED, nearest
 
 HELP = ("-h", "--help")
 SHORT = 200  # characters of a value
@@ -228,6 +228,8 @@ def explain(error: ValidationError, known: Sequence[str]) -> str:
         return message
     where = next((name for name in known if name.endswith(f".{where}")), where)
     found = "" if first["type"] == "missing" else f"={quoted(first['input'])}"
+    if removed := REMOVED.get(where + found):
+        return f"{where}{found} is no longer a value; {removed.instead}"
     return f"{where}{found}: {message[0].lower()}{message[1:]}"
 
 

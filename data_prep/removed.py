@@ -1,4 +1,4 @@
-"""Names that do not exist: the most similar one, and what became of settings and commands.
+"""Names that do not exist: the most similar one; what became of settings, values and commands.
 
 A file that holds a removed setting at the value that it had by default is read as if it did not.
 """
@@ -15,7 +15,7 @@ MOST_NAMED = 4  # of names that begin as the given one does
 
 
 class Removed(NamedTuple):
-    """A setting, a section of them, or a command that is no more."""
+    """A setting, a section of them, a value or a command that is no more."""
 
     instead: str  # what to do
     default: Any = ...  # what changes nothing; ...: no value changed a result
@@ -50,6 +50,9 @@ REMOVED = {
     "electra.discriminator_weight": Removed("remove it: it is 50", 50.0),
     "engine.bf16_residual_stream": Removed("remove it: the residual stream is fp32", False),
     "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
+    "layer_drop.draw_per='sequence'": Removed(
+        "draws of single sequences cost what they saved; give micro_batch, step or a number"
+    ),
 }
 
 # What earlier versions wrote as null.
@@ -110,7 +113,7 @@ def _merged(section: str, values: Any, refuses: bool) -> Any:
     if not isinstance(values, dict):
         return values
     found = {n: NULLS.get(f"{section}.{n}") if one is None else one for n, one in values.items()}
-    if section == "layer_drop" and found.get("draw_per") not in (None, "micro_batch", "sequence"):
+    if section == "layer_drop" and found.get("draw_per") not in (None, "micro_batch"):
         draws = found.pop("draws", 1)
         found["draw_per"] = found["draw_per"] if draws == 1 else draws
     if section == "model" and {"num_layers", "width", "num_heads"} <= found.keys():

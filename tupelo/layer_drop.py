@@ -197,7 +197,7 @@ def _checked(values: dict[str, Any], *, num_layers: int) -> LayerDropSettings:
     with explained("LayerDrop: ", LayerDropSettings):
         settings = LayerDropSettings(**values)
     check_layer_drop(settings, num_layers)
-    if settings.draw_per == "sequence" or settings.draws not in (None, 1):
+    if settings.draws not in (None, 1):
         raise ConfigError(
             f"LayerDrop: draw_per={settings.draw_per!r} exists in runs of Tupelo only; choose "
             '"micro_batch" or "step"'

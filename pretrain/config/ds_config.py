@@ -86,7 +86,7 @@ def fill_ds_config(
     check_keys(config)
     _check_supported(config)
     drop, overlaps = settings.layer_drop, config.get("zero_optimization", {}).get("overlap_comm")
-    varies = drop.schedule != "none" and drop.draw_per not in ("sequence", "step", 1)
+    varies = drop.schedule != "none" and drop.draws != 1
     # The exchange begins before it is known which blocks ran in a step.
     if world_size > 1 and overlaps and zero_stage(config) == 1 and varies:
         raise ConfigError(

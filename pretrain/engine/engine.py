@@ -34,7 +34,6 @@ from pretrain.engine.optimizer_state import (
     updated_pieces,
 )
 from pretrain.engine.optimizers import checked_optimizer
-from pretrain.model.branch_scale import BranchScale
 from pretrain.model.objectives.held_out import Evaluation, HeldOutSums
 from pretrain.model.objectives.objective import Objective
 
@@ -118,7 +117,7 @@ class Engine:
 
     def train_step(
         self,
-        micro_batches: Iterable[tuple[MaskedBatch, Sequence[BranchScale]]],
+        micro_batches: Iterable[tuple[MaskedBatch, Sequence[float]]],
         learning_rate: float,
     ) -> StepResult:
         """Take one optimizer step over all micro-batches of this rank and their branch scales."""

@@ -28,7 +28,7 @@ from pretrain.model.objectives.catalog import build_objective
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.objectives.transformers_model import TransformersModel
 from pretrain.model.shapes import shapes_only
-from pretrain.schedules.layer_drop import check_layer_drop, check_sequence_draws
+from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import learning_rate_at
 
 Device = Literal["cpu", "cuda"]
@@ -58,7 +58,6 @@ def checked_ds_config(
     check_rescale(settings)
     # CUDA can execute whatever exists; `check_machine` refuses what this machine cannot.
     checked_optimizer(settings.optimizer, "cuda", ds_config)
-    check_sequence_draws(settings, ranks.world_size)
     filled = fill_ds_config(ds_config, settings, world_size=ranks.world_size)
     filled = with_fitted_buckets(filled, settings)
     check_ds_config(filled)
@@ -126,5 +125,4 @@ def build_engine(
         micro_batches = choose_micro_batches(
             settings, ds_config, ranks, model.execution, model=model, before=sequences_before
         )
-        check_sequence_draws(micro_batches.of(settings), ranks.world_size)
     return Engine(model, settings, micro_batches.filled_in(ds_config), ranks, micro_batches)

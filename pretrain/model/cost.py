@@ -42,13 +42,7 @@ class TrainingCost:
     networks: list[NetworkCost]
 
     def of_pass(
-        self,
-        *,
-        rows: float,
-        predictions: float,
-        kept: Sequence[float],
-        ranks: int,
-        by_rows: bool = False,
+        self, *, rows: float, predictions: float, kept: Sequence[float], ranks: int
     ) -> float:
         """Return the FLOPs of one micro-batch of all ranks.
 
@@ -57,7 +51,6 @@ class TrainingCost:
             predictions: predicted positions in them.
             kept: the probability of each block to run; 0 or 1 once the blocks are drawn.
             ranks: each computes the position terms.
-            by_rows: `kept` is the share of the rows on which each block runs.
         """
         found = []
         for cost in self.networks:
@@ -68,8 +61,7 @@ class TrainingCost:
             layers = network.model.num_layers  # a network with other blocks has no layer drop
             shares = kept if len(kept) == layers else [1.0] * layers
             blocks = math.fsum(shares)
-            # Of the rows that reach the predictions through a block: by rows, through the last one.
-            last = shares[-1] if by_rows else 1 - math.prod(1 - share for share in shares)
+            last = 1 - math.prod(1 - share for share in shares)
             wanted = predictions if network.predicts_words else rows * length
             mapped = rows * length * (blocks - last) + wanted * last
             found.append(

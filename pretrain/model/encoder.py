@@ -17,19 +17,20 @@ from pretrain.config.settings import EncodingSettings, ModelSettings
 from pretrain.model.attention import at_positions
 from pretrain.model.attention_backends import ATTENTION_BACKENDS, terms_of_pass
 from pretrain.model.blocks import Block, WideLayerNorm
-from pretrain.model.branch_scale import SEQUENCE_GROUPS, Scales, SequenceDraw
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
-from pretrain.model.position_encoding import PositionEncoding, PositionSettings, PositionTerms
+from pretrain.model.position_encoding import PositionEncoding, PositionSettings
 from pretrain.model.position_tables import BUCKETS
 from pretrain.model.positions import POSITION_ENCODINGS
-from pretrain.model.sequence_windows import positions_in_turn, turned
 
 # torch counts the graphs of all compiled blocks of a process together, and a further one than this
 # ends the run. A run needs 4: for training and for evaluation, one for the last block that runs and
-# one for the others; layer drop by sequences needs 2 for each number of them, and each network of
-# ELECTRA has its own. Programs with several models, as benchmarks, need 4 for each; a process that
-# reaches this number compiles something anew at every step.
-RECOMPILE_LIMIT = 5 * SEQUENCE_GROUPS
+# one for the others; each network of ELECTRA has its own. Programs with several models, as
+# benchmarks, need 4 for each; a process that reaches this number compiles something anew at every
+# step.
+RECOMPILE_LIMIT = 128
+
+# Of all blocks in a micro-batch: 0 skips one, others scale its branches. None: each runs as it is.
+Scales = Sequence[float] | None
 
 
 class BlockStack(nn.Module):
@@ -75,57 +76,20 @@ class BlockStack(nn.Module):
                 f"there are {len(scales)} branch_scales for {len(self.blocks)} blocks; give one "
                 "number for each"
             )
-        kind, dtype = x.device.type, x.dtype
+        kind, dtype, length = x.device.type, x.dtype, x.shape[1]
         if torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
         terms = terms_of_pass(
-            self.positions, self.execution.attention, x.shape[1], device=x.device, dtype=dtype
+            self.positions, self.execution.attention, length, device=x.device, dtype=dtype
         )
-        draws = [scale for scale in scales if isinstance(scale, SequenceDraw)]
-        if draws:
-            x = self._run_windows(x, terms, draws, lengths_B, positions_M)
-        else:  # each block runs on all sequences, or is skipped
-            numbers = [scale for scale in scales if not isinstance(scale, SequenceDraw)]
-            kept, length = [n for n, scale in enumerate(numbers) if scale != 0], x.shape[1]
-            for layer in kept:
-                wanted_M = positions_M if layer == kept[-1] else None
-                own = self.positions.of_layer(terms, layer, length)
-                scale = self._given(numbers[layer], x)
-                x = self._run(self.blocks[layer], x, own, scale, lengths_B, wanted_M)
-            x = x if kept else at_positions(x, positions_M)
-        return x if self.final_norm is None else self.final_norm(x)
-
-    def _run_windows(
-        self,
-        x: Tensor,
-        terms: PositionTerms,
-        draws: Sequence[SequenceDraw],
-        lengths_B: Tensor | None,
-        positions_M: Tensor | None,
-    ) -> Tensor:
-        """Run each block on the sequences of its window, and carry the others around it.
-
-        They stay in their circular order. Before each block they are copied once, so that the
-        window is in front.
-        """
-        sequences, length, front, parts = x.shape[0], x.shape[1], 0, [x]
-        for layer, draw in enumerate(draws):
-            first, count = draw.window(sequences)
-            x, front = turned(parts, (first - front) % sequences), first
-            kept, carried = torch.split(x, [count, sequences - count])
-            lengths = None if lengths_B is None else turned([lengths_B], front)[:count]
-            wanted_M, others_M = None, None
-            if positions_M is not None and layer == len(draws) - 1:
-                wanted_M, others_M = positions_in_turn(positions_M, sequences, length, front, count)
+        kept = [layer for layer, scale in enumerate(scales) if scale != 0]
+        for layer in kept:
+            wanted_M = positions_M if layer == kept[-1] else None
             own = self.positions.of_layer(terms, layer, length)
-            scale = self._given(draw.scale(sequences), x)
-            kept = self._run(self.blocks[layer], kept, own, scale, lengths, wanted_M)
-            parts = [kept, at_positions(carried, others_M)]
-        if positions_M is None:
-            return turned(parts, -front % sequences)
-        per_sequence = len(positions_M) // sequences
-        states = [part.view(-1, per_sequence, part.shape[-1]) for part in parts]
-        return turned(states, -front % sequences).flatten(0, 1)
+            scale = self._given(scales[layer], x)
+            x = self._run(self.blocks[layer], x, own, scale, lengths_B, wanted_M)
+        x = x if kept else at_positions(x, positions_M)
+        return x if self.final_norm is None else self.final_norm(x)
 
     @torch.no_grad()
     def scale_branches(self) -> None:
@@ -175,13 +139,11 @@ class Encoder(BlockStack):
 
         Args:
             ids_BS: token ids, int64.
-            branch_scales: one number per block: 0.0 skips it, other values scale its branches;
-                or for all blocks a `SequenceDraw`, the sequences on which it runs. None
-                (evaluation) runs every block as it is.
+            branch_scales: one number per block: 0.0 skips it, other values scale its branches.
+                None (evaluation) runs every block as it is.
             lengths_B: number of tokens of each sequence, int32; None: all are full.
             positions_M: flat positions `sequence * S + place` that are wanted; None: all. The
-                last block that runs computes what follows its attention at these only. With draws
-                by sequence they are ordered by sequence, and each has as many.
+                last block that runs computes what follows its attention at these only.
         """
         return self.run_blocks(self.embed(ids_BS), branch_scales, lengths_B, positions_M)
 

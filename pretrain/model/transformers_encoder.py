@@ -5,7 +5,6 @@ encoder alone has the names of one with a head. Shapes as in positions.py; M = p
 """
 
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +18,7 @@ from pretrain.config.settings.transformers_config import configuration_of, trust
 from pretrain.model.attached_positions import attach_positions
 from pretrain.model.attention import at_positions
 from pretrain.model.dropped_forward import DroppedForward
+from pretrain.model.encoder import Scales
 from pretrain.model.encoder_blocks import blocks_of
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 
@@ -99,7 +99,7 @@ class TransformersEncoder(nn.Module):
     def forward(
         self,
         ids_BS: Tensor,
-        branch_scales: Sequence[Any] | None = None,
+        branch_scales: Scales = None,
         lengths_B: Tensor | None = None,
         positions_M: Tensor | None = None,
     ) -> Tensor:
@@ -111,7 +111,7 @@ class TransformersEncoder(nn.Module):
         x_BSD = self.base(**inputs_of(ids_BS, lengths_B))[0]
         return at_positions(x_BSD, positions_M)
 
-    def draw(self, branch_scales: Sequence[Any] | None) -> None:
+    def draw(self, branch_scales: Scales) -> None:
         """Set the scales of the blocks in the next pass; None: all run whole."""
         # A deep copy of the model has plain methods in their place.
         if branch_scales is not None and DroppedForward not in map(type, self._forwards):
@@ -120,7 +120,7 @@ class TransformersEncoder(nn.Module):
                 scale = functools.partial(self._scales.__getitem__, number)
                 self._forwards.append(DroppedForward(scale, block))
                 self._forwards[-1].put()
-        self._scales[:] = map(float, branch_scales or [1.0] * len(self._forwards))
+        self._scales[:] = branch_scales or [1.0] * len(self._forwards)
 
 
 def inputs_of(ids_BS: Tensor, lengths_B: Tensor | None) -> dict[str, Tensor | None]:

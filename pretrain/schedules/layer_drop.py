@@ -14,16 +14,13 @@ A block that is skipped costs nothing, but its weights still move: ZeRO gives it
 and Adam's momentum and the weight decay still act on it (plain PyTorch would not update it).
 """
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy
 
-from pretrain.config.batch import micro_sequences
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import LayerDropSettings, RunSettings
-from pretrain.model.branch_scale import BranchScale, SequenceDraw
 
 # Default gamma x steps. The paper's rule: theta is within 1 % of theta_bar after 5 % of the steps.
 GAMMA_TIMES_STEPS = 100
@@ -149,47 +146,25 @@ def branch_scales(
     ]
 
 
-def kept_shares(
-    theta: float, num_layers: int, settings: LayerDropSettings, sequences: int
-) -> list[float]:
-    """Return the expected share of the sequences of micro-batches on which each block runs.
-
-    With draw_per = "sequence" it is exact: that of every micro-batch of so many sequences.
-    """
-    shares = keep_probabilities(theta, num_layers, settings)
-    if settings.draw_per != "sequence":
-        return shares
-    return [
-        draw.window(sequences)[1] / sequences for draw in _sequence_draws(shares, shares, settings)
-    ]
-
-
 def scales_of_step(
     finished: int, settings: RunSettings, *, theta: float, count: int
-) -> list[list[BranchScale]]:
+) -> list[list[float]]:
     """Draw the drop masks of the `count` micro-batches of a rank in one optimizer step.
 
     Where a step has a number of draws, each is of as many micro-batches, and so of the same share
-    of the step's sequences on any number of ranks. With draw_per = "sequence" each micro-batch has
-    windows of its own.
+    of the step's sequences on any number of ranks.
     """
     drop = settings.layer_drop
-    if drop.draw_per == "sequence":
-        shares = keep_probabilities(theta, settings.model.num_layers, drop)
-        places = [_uniforms(settings.seed, finished, draw, len(shares)) for draw in range(count)]
-        return [[*_sequence_draws(shares, each, drop)] for each in places]
     draws = drop.draws or count
     return [
-        [
-            *branch_scales(
-                finished,
-                micro_batch * draws // count,
-                drop,
-                theta=theta,
-                num_layers=settings.model.num_layers,
-                seed=settings.seed,
-            )
-        ]
+        branch_scales(
+            finished,
+            micro_batch * draws // count,
+            drop,
+            theta=theta,
+            num_layers=settings.model.num_layers,
+            seed=settings.seed,
+        )
         for micro_batch in range(count)
     ]
 
@@ -207,53 +182,19 @@ def check_layer_drop(settings: LayerDropSettings, num_layers: int) -> None:
             f"layer_drop.compat='deepspeed' is defined for layer_drop.schedule='progressive', "
             f"not {settings.schedule!r}; set compat to none"
         )
-    changed = {"draw_per": settings.draw_per, "depth_profile": settings.depth_profile}
-    for name, value in changed.items():
-        if settings.compat == "deepspeed" and value in ("sequence", "uniform"):
-            raise ConfigError(
-                f"layer_drop.compat='deepspeed' repeats bing_bert, which had no layer_drop.{name}="
-                f"{value!r}; remove one of them"
-            )
+    if settings.compat == "deepspeed" and settings.depth_profile == "uniform":
+        raise ConfigError(
+            "layer_drop.compat='deepspeed' repeats bing_bert, which had no "
+            "layer_drop.depth_profile='uniform'; remove one of them"
+        )
     if settings.schedule != "stages":
         return
-    between = min(settings.stages) * num_layers - ALWAYS_KEPT
-    if (
-        num_layers <= ALWAYS_KEPT
-        or between < 0
-        or (between == 0 and settings.draw_per == "sequence")
-    ):
+    if num_layers <= ALWAYS_KEPT or min(settings.stages) * num_layers < ALWAYS_KEPT:
         raise ConfigError(
             f"layer_drop.stages={min(settings.stages):g} of model.num_layers={num_layers}: the "
-            "first and the last block always run, and one by sequences runs on some; give more "
-            "than their share, or choose another schedule or draw_per"
+            "first and the last block always run; give at least their share, or choose another "
+            "schedule"
         )
-
-
-def check_sequence_draws(settings: RunSettings, world_size: int) -> None:
-    """Refuse draws by sequence that never drop a sequence: micro-batches have too few of them.
-
-    Raises:
-        ConfigError: they are such; of "auto" with the largest micro-batch that there may be.
-    """
-    drop, sequences = settings.layer_drop, micro_sequences(settings, world_size)
-    least = min(drop.stages) if drop.schedule == "stages" else drop.theta_bar
-    if drop.schedule == "none" or drop.draw_per != "sequence" or least == 1:
-        return
-    if all(share == 1 for share in kept_shares(least, settings.model.num_layers, drop, sequences)):
-        raise ConfigError(
-            f"layer_drop.draw_per='sequence' drops no sequence of micro-batches of {sequences}, "
-            f"even at a keep ratio of {least:g}; raise batch.micro_sequences"
-        )
-
-
-def _sequence_draws(
-    shares: Sequence[float], places: Sequence[float], settings: LayerDropSettings
-) -> list[SequenceDraw]:
-    before = itertools.accumulate(shares, initial=0.0)
-    return [
-        SequenceDraw(share, sum_before, place, settings.rescale)
-        for share, sum_before, place in zip(shares, before, places, strict=False)
-    ]
 
 
 def _uniforms(seed: int, finished: int, draw: int, num_layers: int) -> list[float]:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from pretrain.config.batch import micro_batches_per_step
 from pretrain.config.settings import RunSettings
-from pretrain.model.branch_scale import BranchScale
 from pretrain.schedules.horizon import Horizon
 from pretrain.schedules.layer_drop import scales_of_step, theta_at
 from pretrain.schedules.learning_rate import learning_rate_at
@@ -36,10 +35,10 @@ class StepPlan:
     step: int  # from 1
     learning_rate: float
     theta: float  # keep ratio of the last block
-    branch_scales: list[list[BranchScale]]  # of each micro-batch of a rank, one number per block
+    branch_scales: list[list[float]]  # of each micro-batch of a rank, one number per block
     seed: int  # of the run
 
-    def micro_batches(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, list[BranchScale]]]:
+    def micro_batches(self, batches: Iterator[Batch]) -> Iterator[tuple[Batch, list[float]]]:
         """Return the next micro-batches of a rank, each with its branch scales."""
         scales = self.branch_scales
         return zip(islice(batches, len(scales)), scales, strict=True)

@@ -21,7 +21,6 @@ from pretrain.engine.micro_batches import MicroBatches, choose_micro_batches, fr
 from pretrain.model.cost import parameters_by_group
 from pretrain.reports.words import amount, paragraph
 from pretrain.schedules.horizon import SECONDS_PER_HOUR
-from pretrain.schedules.layer_drop import check_sequence_draws
 from pretrain.train.checks import ds_config_of, obstacles
 from pretrain.train.measured_steps import MeasuredSteps
 from pretrain.train.recording.progress import Progress
@@ -92,7 +91,6 @@ def dry_run(request: RunRequest, ranks: Ranks, found: Found | None = None) -> bo
     if found is not None:
         settings = found.micro_batches.of(settings)
         ds_config = found.micro_batches.filled_in(ds_config)
-        check_sequence_draws(settings, ranks.world_size)
     steps = settings.steps if settings.hours is None else None
     seconds = None if found is None else found.seconds_per_step
     if seconds is not None and settings.hours is not None:

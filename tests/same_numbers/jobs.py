@@ -34,8 +34,7 @@ RUNS = {
 }
 for positions, norm in itertools.product(POSITIONS, ("pre", "post")):
     RUNS[f"{positions}-{norm}"] = f"--model.positions {positions} --model.norm {norm}"
-for draw in ("micro_batch", "sequence"):
-    RUNS |= {f"drop-{draw}": f"{DROP} {draw}", f"drop-{draw}-bert-a": f"{DROP} {draw} {BERT_A}"}
+RUNS |= {"drop": f"{DROP} micro_batch", "drop-bert-a": f"{DROP} micro_batch {BERT_A}"}
 for stage, ranks in itertools.product(range(4), (1, 2)):
     drop = f"{DROP} micro_batch --model.dropout 0.1 --batch.micro_sequences 2"
     RUNS[f"zero{stage}-{ranks}"] = f"{drop} --engine.ds_config zero{stage}_fp32"
@@ -51,7 +50,7 @@ JOBS = {
     ],
     **{name: [f"{TRAIN} {words}"] for name, words in RUNS.items()},
     "resumed": [
-        "cut drop-sequence/run NAME/run",
+        "cut drop/run NAME/run",
         "train NAME/run --resume --data.shards OLD/shards/rows",
     ],
     "exports": [

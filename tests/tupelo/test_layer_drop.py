@@ -266,8 +266,8 @@ def test_a_mistake_is_one_clear_line():
         tupelo.LayerDrop(model)
     with refused("LayerDrop: theta_bar=1.5: .* less than or equal to 1"):
         tupelo.LayerDrop(model, total_steps=5, theta_bar=1.5)
-    with refused("draw_per='sequence' exists in runs of Tupelo only"):
-        constant_drop(model, draw_per="sequence")
+    with refused("draw_per=4 exists in runs of Tupelo only"):
+        constant_drop(model, draw_per=4)
     with refused(r"blocks=\[Linear\] are no modules of the BertModel"):
         constant_drop(model, blocks=[nn.Linear(2, 2)])
     with refused("name a module twice; blocks that share their weights"):

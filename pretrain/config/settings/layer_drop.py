@@ -50,11 +50,10 @@ class LayerDropSettings(Section):
         description="linear: deeper blocks are kept less often, as in the paper; uniform: all "
         "equally often; the mean is the same",
     )
-    draw_per: Literal["micro_batch", "step", "sequence"] | PositiveInt = Field(
+    draw_per: Literal["micro_batch", "step"] | PositiveInt = Field(
         "micro_batch",
-        description="when a drop mask is drawn: per micro-batch; per step, equal at any world "
-        "size, or so many of them; or per sequence: each block runs on a fixed share of each "
-        "micro-batch",
+        description="when a drop mask is drawn: per micro-batch; or per step, equal at any world "
+        "size, or so many of them",
     )
     rescale: bool = Field(True, description="divide a kept branch by its keep probability")
     compat: Literal["none", "deepspeed"] = Field(

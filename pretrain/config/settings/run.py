@@ -112,13 +112,10 @@ class RunSettings(Section):
                     f"electra.{name} has no effect with objective={quoted(self.objective)}; "
                     f"choose objective={REPLACED_TOKEN_DETECTION}, or remove it"
                 )
-        unfit = {
-            f"objective={self.objective}": self.objective != DEFAULT_OBJECTIVE,
-            "layer_drop.draw_per=sequence": self.layer_drop.draw_per == "sequence",
-        }
-        for given, is_unfit in unfit.items():
-            if self.model.transformers is not None and is_unfit:
-                raise ValueError(f"a model of transformers has no {given}; choose the default")
+        if self.model.transformers is not None and self.objective != DEFAULT_OBJECTIVE:
+            raise ValueError(
+                f"a model of transformers has no objective={self.objective}; choose the default"
+            )
         return self
 
     @model_validator(mode="after")

@@ -5,8 +5,7 @@ from torch import Tensor
 
 from data_prep.masking import IGNORED
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
-from pretrain.model.branch_scale import Scales
-from pretrain.model.encoder import initialise
+from pretrain.model.encoder import Scales, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Objective

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import ElectraSettings, ModelSettings
-from pretrain.model.branch_scale import Scales
-from pretrain.model.encoder import Encoder
+from pretrain.model.encoder import Encoder, Scales
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.kernels.cross_entropy import linear_cross_entropy

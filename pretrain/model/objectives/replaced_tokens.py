@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from data_prep.masking import IGNORED
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, ElectraSettings, ModelSettings
-from pretrain.model.branch_scale import Scales
-from pretrain.model.encoder import BlockStack, Encoder, build_position_encoding, initialise
+from pretrain.model.encoder import BlockStack, Encoder, Scales, build_position_encoding, initialise
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.heads import DiscriminatorHead, MaskedLanguageModelHead
 from pretrain.model.objectives.objective import Network, Objective, Part

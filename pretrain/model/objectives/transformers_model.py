@@ -9,7 +9,7 @@ from data_prep.masking import IGNORED
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ModelSettings
 from pretrain.model.attention import at_positions
-from pretrain.model.branch_scale import Scales
+from pretrain.model.encoder import Scales
 from pretrain.model.execution_plan import PLAIN, ExecutionPlan
 from pretrain.model.objectives.objective import Objective
 from pretrain.model.transformers_encoder import (

@@ -10,16 +10,14 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from pretrain.config.batch import micro_sequences
 from pretrain.config.settings import RunSettings
 from pretrain.data.batches import predictions_per_batch
 from pretrain.distributed.hardware import PeakFlops
 from pretrain.engine.engine import StepResult
-from pretrain.model.branch_scale import SequenceDraw
 from pretrain.model.cost import training_cost
 from pretrain.model.objectives.held_out import Evaluation
 from pretrain.schedules.horizon import ScheduleSegment
-from pretrain.schedules.layer_drop import kept_shares
+from pretrain.schedules.layer_drop import keep_probabilities
 from pretrain.schedules.step_plan import Schedule, StepPlan, thetas_of_run
 from pretrain.train.stability.detector import WatchState
 
@@ -100,10 +98,9 @@ class Progress:
         """Count an optimizer step that was taken."""
         counters, num_layers = self.counters, self.settings.model.num_layers
         counters.theta, counters.loss_scale = plan.theta, result.loss_scale
-        expected = self._kept_shares(plan.theta)
+        expected = self._kept(plan.theta)
         for micro_batch in plan.branch_scales:
-            drawn = isinstance(micro_batch[0], SequenceDraw)
-            kept = expected if drawn else [scale != 0 for scale in micro_batch]
+            kept = [scale != 0 for scale in micro_batch]
             counters.kept_since_log = [
                 total + ran for total, ran in zip(counters.kept_since_log, kept, strict=True)
             ]
@@ -219,19 +216,18 @@ class Progress:
             predictions=predictions_per_batch(settings) / shares,
             kept=kept,
             ranks=self.world_size,
-            by_rows=settings.layer_drop.draw_per == "sequence",
         )
 
     def mean_pass_flops(self) -> float:
         """Return the expected FLOPs of one micro-batch on all ranks, over all steps of the run."""
         thetas = thetas_of_run(self.settings)
-        flops = [n * self.pass_flops(self._kept_shares(theta)) for theta, n in thetas.items()]
+        flops = [n * self.pass_flops(self._kept(theta)) for theta, n in thetas.items()]
         return math.fsum(flops) / thetas.total()
 
-    def _kept_shares(self, theta: float) -> list[float]:
-        """Return the shares of the rows of a micro-batch on which its blocks run."""
-        settings, rows = self.settings, micro_sequences(self.settings, self.world_size)
-        return kept_shares(theta, settings.model.num_layers, settings.layer_drop, rows)
+    def _kept(self, theta: float) -> list[float]:
+        """Return the probability of each block to run."""
+        settings = self.settings
+        return keep_probabilities(theta, settings.model.num_layers, settings.layer_drop)
 
     def _speed(self, rate: PeakFlops) -> dict[str, Any]:
         """Return speed, utilisation and waiting, of the first rank, since the last line."""

@@ -106,6 +106,21 @@ def test_a_removed_setting_with_another_value_is_refused_but_where_runs_are_comp
         load_settings(tmp_path / "mine.toml")
 
 
+def test_a_removed_value_is_refused_with_what_to_give_but_where_runs_are_compared(tmp_path):
+    run = {"layer_drop": {"schedule": "constant", "draw_per": "sequence", "draws": 1}}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    stored = stored_settings(run)
+    assert stored["layer_drop.draw_per"] == "sequence" and "layer_drop.draws" not in stored
+    (tmp_path / "mine.toml").write_text("[layer_drop]\ndraw_per = 'sequence'\n")
+    on_command_line = ["tiny_cpu", ["--layer_drop.draw_per", "sequence"]]
+    refused = (
+        "^layer_drop.draw_per='sequence' is no longer a value; .*; give micro_batch, step or a"
+    )
+    for words in ([tmp_path], [tmp_path / "mine.toml"], on_command_line):
+        with pytest.raises(ConfigError, match=refused):
+            load_settings(*words)
+
+
 def test_corpus_is_a_short_name_for_data_corpus():
     assert load_settings("tiny_cpu", ["--corpus", "a.txt", "b"]).data.corpus == ("a.txt", "b")
 

@@ -89,19 +89,6 @@ def test_a_resumed_engine_and_one_that_rewinds_are_the_uninterrupted_one(engines
         assert found["resumed"] == found["rewound"] == found["losses"][3:], name
 
 
-@pytest.mark.slow("ZeRO once more, by sequences")
-@pytest.mark.ranks
-def test_blocks_can_be_drawn_by_sequence_with_weights_divided_or_not(tmp_path):
-    words = ("--layer_drop.draw_per", "sequence")
-    plain = case.reference(case.case_settings(*words))
-    names = FP32[1::2]
-    found = run_case(2, tmp_path, names, *words)
-    for name in names:
-        assert found[name]["losses"] == pytest.approx(plain.losses, rel=2e-6), name
-        assert found[name]["norms"] == pytest.approx(plain.norms, rel=1e-5), name
-        assert found[name]["resumed"] == found[name]["losses"][3:], name
-
-
 def test_biases_and_norms_do_not_decay_unless_everything_does():
     settings = case.case_settings()
     model = case.build_model(settings)

@@ -239,7 +239,6 @@ def test_memory_is_that_of_the_logits_that_its_head_computes(kind):
         (("--data.sequence_length", "64"), "is longer than model.max_sequence_length=33"),
         (("--model.num_layers", "3"), "has 2: it is trained as it is"),
         (("--model.norm", "post"), "model.norm has no effect with a model of transformers"),
-        (("--layer_drop.draw_per", "sequence"), "has no layer_drop.draw_per=sequence"),
         (("--objective", "replaced_token_detection"), "has no objective="),
         (("--model.transformers", "bert"), "both name a model"),
         (("--layer_drop.schedule", "progressive"), "rescale=true needs blocks that add"),

@@ -64,10 +64,10 @@ def micro_batch(step, place):
 
 
 def micro_batches_of(settings, step, places, ranks):
-    """Yield micro-batches with their scales, which ranks share unless each sequence has its own."""
+    """Yield micro-batches with their scales, which ranks share."""
     theta = theta_at(step, settings.layer_drop, settings.steps)
     for place in places:
-        draw = place if settings.layer_drop.draw_per == "sequence" else place // ranks
+        draw = place // ranks
         scales = scales_of_step(step, settings, theta=theta, count=draw + 1)[draw]
         torch.manual_seed(1000 * step + place)  # of dropout, right before the forward pass
         yield micro_batch(step, place), scales

@@ -8,8 +8,6 @@ import torch
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import LayerDropSettings, as_json, flat, stored_settings
-from pretrain.distributed.ranks import Ranks
-from pretrain.engine.launch import checked_ds_config
 from pretrain.schedules.layer_drop import (
     branch_scales,
     check_layer_drop,
@@ -155,27 +153,6 @@ def test_the_draws_of_a_step_are_shared_by_equal_parts_of_its_micro_batches(draw
     assert rows[4] == rows[8]
 
 
-def test_windows_of_sequences_follow_the_drop_mask_of_their_micro_batch():
-    settings = load_settings(
-        "tiny_cpu", ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "sequence"]
-    )
-    draws = scales_of_step(5, settings, theta=0.3, count=3)
-    assert draws == scales_of_step(5, settings, theta=0.3, count=4)[:3]
-    assert [draw.share for draw in draws[0]] == keep_probabilities(0.3, 2, settings.layer_drop)
-    places = {draw.place for of_batch in draws for draw in of_batch}
-    assert len(places) == 6 and all(0 <= place < 1 for place in places)
-    assert draws != scales_of_step(6, settings, theta=0.3, count=3)
-
-
-def test_draws_by_sequence_that_drop_no_sequence_are_refused():
-    words = ["--layer_drop.schedule", "constant", "--layer_drop.draw_per", "sequence"]
-    words += ["--batch.micro_sequences", "1", "--batch.global_sequences", "4"]
-    with pytest.raises(
-        ConfigError, match="drops no sequence of micro-batches of 1, even at a keep"
-    ):
-        checked_ds_config(load_settings("tiny_cpu", words), Ranks(0, 1, "cpu"))
-
-
 def test_a_uniform_profile_keeps_as_many_blocks_as_the_linear_one():
     for theta in (0.3, 0.7, 1.0):
         uniform = keep_probabilities(theta, 12, drop(depth_profile="uniform"))
@@ -183,10 +160,9 @@ def test_a_uniform_profile_keeps_as_many_blocks_as_the_linear_one():
         assert len(set(uniform)) == 1
 
 
-@pytest.mark.parametrize("words", [{"draw_per": "sequence"}, {"depth_profile": "uniform"}])
-def test_bing_bert_had_neither_draws_by_sequence_nor_another_profile(words):
-    with pytest.raises(ConfigError, match=f"bing_bert, which had no layer_drop.{[*words][0]}"):
-        check_layer_drop(drop(compat="deepspeed", **words), 12)
+def test_bing_bert_had_no_uniform_profile():
+    with pytest.raises(ConfigError, match="bing_bert, which had no layer_drop.depth_profile"):
+        check_layer_drop(drop(compat="deepspeed", depth_profile="uniform"), 12)
 
 
 def test_deepspeed_compatibility_repeats_bing_berts_flaws():
@@ -220,12 +196,8 @@ def test_impossible_settings_are_refused():
         check_layer_drop(drop(schedule="progresive"), LAYERS)
     with pytest.raises(ConfigError, match="compat='deepspeed' is defined for"):
         check_layer_drop(drop(schedule="reverse", compat="deepspeed"), LAYERS)
-    for stages, draw_per, few, enough in (
-        ((0.4, 1.0), "step", 4, 5),
-        ((0.5, 1.0), "sequence", 4, 5),
-        ((1.0,), "step", 2, 3),
-    ):
-        staged = drop(schedule="stages", stages=stages, draw_per=draw_per)
+    for stages, few, enough in (((0.4, 1.0), 4, 5), ((1.0,), 2, 3)):
+        staged = drop(schedule="stages", stages=stages)
         check_layer_drop(staged, enough)
         with pytest.raises(ConfigError, match=f"num_layers={few}: the first and the last block"):
             check_layer_drop(staged, few)

@@ -92,26 +92,6 @@ def test_the_expected_flops_of_a_run_are_those_of_all_drop_masks_of_all_its_step
     assert expected_flops(settings) == pytest.approx(total, rel=1e-12)
 
 
-def test_draws_by_sequence_cost_the_same_in_every_step_and_that_is_what_is_expected():
-    words = ["--layer_drop.schedule", "constant", "--layer_drop.theta_bar", "0.4"]
-    settings = load_settings(
-        "tiny_cpu", ["--model.num_layers", "4", *words, "--layer_drop.draw_per", "sequence"]
-    )
-    progress = Progress(settings, 1)
-    # Of the 4 rows of a micro-batch: 3.4, 2.8, 2.2 and 1.6 rows,
-    # whose sums 3.4, 6.2, 8.4 and 10 are rounded.
-    shares = [3 / 4, 3 / 4, 2 / 4, 2 / 4]
-    of_rows = 4 * (sum(shares) * ROW_AND_BLOCK - shares[-1] * LEFT_OUT_OF_ROW)
-    expected = of_rows + (HEAD + POSITIONS) / 2
-    assert progress.mean_pass_flops() == pytest.approx(expected, rel=1e-12)
-    result = StepResult(torch.zeros(2), None, skipped=False, loss_scale=1.0)
-    for _ in range(2):
-        progress.add_step(progress.next_plan(), result)
-        assert progress.counters.flops == pytest.approx(2 * expected * progress.step, rel=1e-12)
-    assert progress.counters.expected_flops == progress.counters.flops
-    assert progress.counters.kept_since_log == pytest.approx([4 * share for share in shares])
-
-
 def test_the_ranks_of_a_run_could_compute_side_by_side():
     counted = Progress(load_settings("tiny_cpu", ["--batch.micro_sequences", "4"]), 2)
     one_step(counted, EVERYTHING[:1])
