@@ -48,10 +48,10 @@ LEVELS = {
 }
 # Whoever deletes lowers a number; nobody raises one: what is new takes the place of something.
 BUDGET = {
-    "lines of the packages": 31_425,
-    "lines of benchmarks": 1_379,
-    "lines of tests": 27_255,
-    "words of docs": 13_546,
+    "lines of the packages": 31_197,
+    "lines of benchmarks": 1_373,
+    "lines of tests": 27_059,
+    "words of docs": 13_530,
     "words of a page": 1_500,
 }
 
