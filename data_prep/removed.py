@@ -30,7 +30,7 @@ REMOVED = {
     "trouble.hang_minutes": Removed("remove it: it is always 8 minutes"),
     "restarts_after": Removed("remove it: schedules do not restart", []),
     "log_project": Removed("remove it: WANDB_PROJECT names the project of W&B"),
-    "mlflow": Removed("remove it from loggers: docs/RUNNING.md says how MLflow gets the numbers"),
+    "mlflow": Removed("remove it from loggers"),
     "muon": Removed("start a new run with torch; CONTRIBUTING.md adds optimizers"),
     "checkpoint.keep_every": Removed("name the steps in checkpoint.pinned"),
     "checkpoint.background": Removed("remove it: training continues while a checkpoint is written"),
@@ -51,7 +51,7 @@ REMOVED = {
     "engine.bf16_residual_stream": Removed("remove it: the residual stream is fp32", False),
     "layer_drop.draws": Removed("give their number as layer_drop.draw_per", 1),
     "layer_drop.draw_per='sequence'": Removed(
-        "draws of single sequences cost what they saved; give micro_batch, step or a number"
+        "a draw for each sequence cost as much as it saved; give micro_batch, step or a number"
     ),
 }
 
@@ -99,9 +99,13 @@ def without_removed(tree: Mapping[str, Any], *, refuses: bool = True) -> dict[st
         ConfigError: there is such a setting.
     """
     kept = {key: value for key, value in tree.items() if _stays(key, value, refuses)}
-    drop = kept.get("layer_drop")
-    if isinstance(drop, dict) and (drop.get("schedule"), drop.get("gamma", 0)) == ("reverse", None):
-        kept["layer_drop"] = {**drop, "gamma": 100 / kept["steps"]}  # with which it began
+    drop, steps = kept.get("layer_drop"), kept.get("steps")
+    if (
+        steps
+        and isinstance(drop, dict)
+        and (drop.get("schedule"), drop.get("gamma", 0)) == ("reverse", None)
+    ):
+        kept["layer_drop"] = {**drop, "gamma": 100 / steps}  # with which it began
     merged = {key: _merged(key, value, refuses) for key, value in kept.items()}
     if isinstance(merged.get("loggers"), list):
         merged["loggers"] = [name for name in merged["loggers"] if str(name) not in REMOVED]

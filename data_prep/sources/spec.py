@@ -134,7 +134,7 @@ def _files_at(place: str, kind: str | None) -> tuple[str, tuple[Path, ...], str]
     if (path / "manifest.json").is_file() and (path / "tokenizer.json").is_file():
         raise CorpusError(f"{path}: a shard folder; train on it with --data.shards {path}")
     if not (found := files_below(path)):
-        raise CorpusError(f"{path}: the folder is empty; give one with files")
+        raise CorpusError(f"{path}: the folder holds no files; give one with some")
     by_kind: dict[str, list[Path]] = {}
     for file in found:
         if known := kind_of(file):

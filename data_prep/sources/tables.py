@@ -96,8 +96,7 @@ class JsonLines(FileSource):
     @property
     def is_wikipedia(self) -> bool:
         """Whether WikiExtractor wrote it."""
-        name = self.files[0].name
-        return name.startswith("wiki_") and "json" not in name
+        return re.fullmatch(r"wiki_\d+(\..*)?", self.files[0].name) is not None
 
     def records(self, file: Path) -> Iterator[Document]:
         """Yield the text of each line; the first line that is an object must have the column."""

@@ -40,7 +40,8 @@ def read_sentences(file: Path, is_labelled: bool) -> list[tuple[Words, Words]]:
         raise TaskError(f"{file} has no words; each is a line, with its tag in the last column")
     if len(found) > 1 and all(words[0] == "1" for words, _ in found):
         raise TaskError(
-            f"{file}: the first column numbers the words; keep words and tags, as cut -f2,3 does"
+            f"{file}: the first column numbers the words; keep those of words and tags, as "
+            "cut -f2,4 does of CoNLL-U"
         )
     return found
 

@@ -45,7 +45,7 @@ FROM_RECIPE = (
 )
 # Read by the trainer, or for logging only.
 OTHERS = (
-    *(*FROM_RECIPE, "zero_allow_untested_optimizer"),
+    *(*FROM_RECIPE, "zero_allow_untested_optimizer", "communication_data_type"),
     *("steps_per_print", "log_level", "dump_state", "wall_clock_breakdown", "memory_breakdown"),
     *("comms_logger", "flops_profiler", "tensorboard", "csv_monitor", "wandb", "comet"),
 )

@@ -55,8 +55,9 @@ def read_recipe(recipe: str) -> dict[str, Any]:
     if sweep_file(recipe) is not None:
         raise _is_a_sweep(recipe)
     lists = f"{shell_command('recipes')} lists the recipes"
-    if path.is_dir():
-        raise ConfigError(f"{recipe} is not a run folder: it has no {RUN_FILE}{hint_at_runs(path)}")
+    if os.path.isdir(recipe):
+        hint = hint_at_runs(path) or f"; {lists}"
+        raise ConfigError(f"{recipe} is not a run folder: it has no {RUN_FILE}{hint}")
     runs = [str(file.parent) for file in Path("runs").glob(f"*/{RUN_FILE}")]
     meant = nearest(recipe, [*files, *sweep_files(), *runs])
     if f"runs/{recipe}" in runs:
@@ -150,12 +151,13 @@ def read_toml(path: Path, ours: dict[str, Path], children: tuple[Path, ...] = ()
     parent = tree.pop("extends", None)
     if parent is None:
         return tree
+    parent = str(parent)
     parent_path = path.parent / f"{parent}.toml"
-    if not parent_path.is_file():
+    if not os.path.isfile(parent_path):
         if parent not in ours:
             raise ConfigError(
                 f"{path} extends {parent!r}, but there is no {parent_path}, and none of ours has "
-                f"this name{nearest(str(parent), list(ours))}"
+                f"this name{nearest(parent, list(ours))}"
             )
         parent_path = ours[parent]
     if parent_path in (*children, path):
@@ -182,7 +184,8 @@ def toml_in(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: nested too deeply") from None
     except ValueError as error:  # TOML, UTF-8, or a number of thousands of digits
         raise ConfigError(
-            f"{path} is not valid TOML: {plain(str(error))}; text is in quotes, numbers are not"
+            f"{path} is not valid TOML: {plain(str(error))}"
+            + ("; text needs quotes" if "Invalid value" in str(error) else "")
         ) from None
 
 

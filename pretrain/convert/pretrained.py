@@ -56,7 +56,7 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     if folder.suffix == ".pt" and folder.is_file():
         return read_tupe(Path(place))
     file = folder / CONFIG_FILE
-    is_here = folder.exists() or folder.parent.is_dir() and len(Path(place).parts) > 1
+    is_here = folder.exists() or (len(Path(place).parts) > 1 and hint_at_runs(folder.parent))
     is_on_hub = not is_here and folder.suffix != ".pt" and HUB_NAME.fullmatch(str(place))
     if is_on_hub and is_export(downloaded := transformers_folder(str(place))):
         return read_export(downloaded)
@@ -67,7 +67,7 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
         f"{place} holds no pre-trained model; give a run folder (it has a run.json), one of its "
         f"{CHECKPOINTS}/step_* folders, an export, an encoder saved by Hugging Face's "
         "transformers (config.json and its weights), or a .pt file of the TUPE authors' code"
-        + hint_at_runs(folder)
+        + hint_at_runs(folder if folder.exists() else folder.parent)
     )
 
 

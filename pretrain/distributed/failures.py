@@ -53,7 +53,8 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
     try:
         yield
     except SystemExit:  # the first rank has failed, and says why
-        if ranks.world_size > 1:
+        if not ranks.is_first:
+            sys.stdout.flush()
             time.sleep(LATER)
             os._exit(1)
         raise

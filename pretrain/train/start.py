@@ -79,7 +79,7 @@ def run(
     if ranks.is_first:
         print(engine.describe())
         if ranks.world_size == 1 and (gpus := torch.cuda.device_count()) > 1:
-            print(f"note: one of {gpus} GPUs is used; does nvidia-smi list the others?")
+            print(f"note: one of {gpus} GPUs is used; a launcher starts if nvidia-smi lists more")
         if predicts_words:
             print(f"unigram entropy, the loss of word frequencies alone: {entropy:.4f}")
     progress = Progress(executed, ranks.world_size)

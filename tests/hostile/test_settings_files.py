@@ -87,6 +87,13 @@ def test_a_module_that_deepspeed_would_import_is_refused(tmp_path):
             )
 
 
+@pytest.mark.parametrize("parent", ["7", '["a"]', "{a = 1}", '"' + 300 * "x" + '"'])
+def test_a_parent_that_is_no_name_is_refused(tmp_path, parent):
+    (tmp_path / "mine.toml").write_text(f"extends = {parent}\n")
+    with pytest.raises(ConfigError, match="but there is no"):
+        load_settings(tmp_path / "mine.toml")
+
+
 @pytest.mark.parametrize("name", ["../../home", "a/../../b", "two\\nlines", "x" * 300, "😀" * 120])
 def test_a_run_cannot_be_called_after_another_folder(tmp_path, name):
     with pytest.raises(ConfigError, match="name=.*does not lead to another folder"):

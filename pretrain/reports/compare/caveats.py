@@ -56,7 +56,7 @@ def notes_on(
     runs = [run for arm in arms for run in arm.runs]
     launches = [launch for arm in arms for launch in arm.launches]
     has_generator = runs[0].settings["objective"] == REPLACED_TOKEN_DETECTION
-    distances = {run.settings["evaluation.every_steps"] for run in runs}
+    intervals = {run.settings["evaluation.every_steps"] for run in runs}
     ends, floor = [run.result for run in runs if run.result], entropy or 0.0
     shares = [end.final_learning_rate / end.peak_learning_rate for end in ends]
     shares = [share for share in shares if share > ANNEALED]
@@ -81,8 +81,8 @@ def notes_on(
         "unigram entropy": entropy is None and not has_generator and "not recorded",
         "losses of each run's own generator": has_generator
         and f"compare scores too: {shell_command('finetune', 'table', *(r.folder for r in runs))}",
-        "evaluations at unequal distances": len(distances) > 1
-        and "between distant ones the target seems to be reached later",
+        "different evaluation intervals": len(intervals) > 1
+        and "with longer ones the target seems to be reached later",
         "one seed": ", ".join(arm.name for arm in arms if len(arm.runs) == 1),
         "different launches": ", ".join(one for one in differing(launches) if one not in MACHINE),
     }
@@ -109,7 +109,7 @@ def _different_budgets(arms: Sequence[Arm]) -> list[str]:
         found.append("hours")
     elif hours == {None} and len(tokens) > 1:
         found.append("tokens, at equal FLOPs" if have_equal_flops(ended) else "tokens")
-    elif hours == {None} and max(costs) > (1 + SIMILAR_COST) * min(costs):
+    elif hours == {None} and all(left) and max(costs) > (1 + SIMILAR_COST) * min(costs):
         shares = ", ".join(f"{cost / costs[0]:.0%}" for cost in costs) if costs[0] else ""
         found.append(f"FLOPs, at equal tokens ({shares}); tupelo sweep --budget flops equals them")
     settings = [run.settings for arm in arms for run in arm.runs]

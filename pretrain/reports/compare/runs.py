@@ -110,8 +110,9 @@ def read_run(folder: Path) -> Run:
         ConfigError: it holds no run, a damaged one, or one without a finite held-out loss.
     """
     if not (folder / RUN_FILE).is_file():
-        of_a_sweep = f"; of a sweep give {folder}/*/" if hint_at_runs(folder) else ""
-        raise ConfigError(f"{folder} is not a run folder: it has no {RUN_FILE}{of_a_sweep}")
+        has_seeds = any(folder.glob(f"*-seed*/{RUN_FILE}"))
+        hint = f"; of a sweep give {folder}/*-seed*/" if has_seeds else hint_at_runs(folder)
+        raise ConfigError(f"{folder} is not a run folder: it has no {RUN_FILE}{hint}")
     result = result_of(folder)
     run = Run(
         folder=folder,

@@ -64,7 +64,11 @@ def test_questions_have_the_places_of_their_answers_or_none(tmp_path):
     ("suffix", "content", "message"),
     [
         (".conll", "Anna B-PER\nwalks\n", "row 2: 'walks' has no tag"),
-        (".conll", "1 Anna B\n2 and O\n\n1 So O\n", "first column numbers the words; keep words"),
+        (
+            ".conll",
+            "1 Anna B\n2 and O\n\n1 So O\n",
+            "first column numbers the words; keep those of words",
+        ),
         (".conll", "Anna B-PER\n# id = 7\n", "row 2: 4 columns where the first word has 2"),
         (".conll", "\n", "has no words"),
         (".conll", "a O\n", "no tag but O"),

@@ -157,7 +157,7 @@ def test_runs_of_equal_hours_have_equal_budgets_whatever_they_saw(baseline, tmp_
         ({"losses": (7.0, 4.0)}, "different budgets: tokens"),
         ({"losses": (7.0, 6.0, math.nan, 4.0)}, "diverged: "),
         ({"words": ("--initial_weights", "runs/before")}, "different budgets: initial weights"),
-        ({"words": ("--evaluation.every_steps", "5")}, "evaluations at unequal distances: "),
+        ({"words": ("--evaluation.every_steps", "5")}, "different evaluation intervals: "),
     ],
 )
 def test_what_makes_a_comparison_doubtful_is_said(baseline, tmp_path, other, note):
