@@ -99,13 +99,9 @@ def without_removed(tree: Mapping[str, Any], *, refuses: bool = True) -> dict[st
         ConfigError: there is such a setting.
     """
     kept = {key: value for key, value in tree.items() if _stays(key, value, refuses)}
-    drop, steps = kept.get("layer_drop"), kept.get("steps")
-    if (
-        steps
-        and isinstance(drop, dict)
-        and (drop.get("schedule"), drop.get("gamma", 0)) == ("reverse", None)
-    ):
-        kept["layer_drop"] = {**drop, "gamma": 100 / steps}  # with which it began
+    match kept:
+        case {"layer_drop": {"schedule": "reverse", "gamma": None} as drop, "steps": n} if n:
+            kept["layer_drop"] = {**drop, "gamma": 100 / n}  # with which it began
     merged = {key: _merged(key, value, refuses) for key, value in kept.items()}
     if isinstance(merged.get("loggers"), list):
         merged["loggers"] = [name for name in merged["loggers"] if str(name) not in REMOVED]

@@ -17,7 +17,7 @@ KIND_OF_SUFFIX = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
-_EXTRACTED_NAME, BEGINNING_OF_ARTICLE = re.compile(r"wiki_\d+"), b"<doc "
+EXTRACTED_NAME, BEGINNING_OF_ARTICLE = re.compile(r"wiki_\d+"), b"<doc "
 # Also in the names of parts of a dump of Wikipedia: "articles1.xml-p1p41242.bz2".
 _NO_TEXT = re.compile(r"\.(pdf|docx|odt|epub|rtf|html?|xml|zip|tar|tgz|h5|hdf5)\b", re.IGNORECASE)
 
@@ -62,7 +62,7 @@ def files_below(folder: Path) -> list[Path]:
 def kind_of(file: Path) -> str | None:
     """Return the kind of a file by its name, of WikiExtractor's by its beginning."""
     stem = file.stem if file.suffix in COMPRESSIONS else file.name
-    if _EXTRACTED_NAME.fullmatch(stem):
+    if EXTRACTED_NAME.fullmatch(stem):
         return "jsonl" if beginning_of(file).startswith(b"{") else "wikiextractor"
     return KIND_OF_SUFFIX.get(Path(stem).suffix.lower())
 

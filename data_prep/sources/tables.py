@@ -11,6 +11,7 @@ from typing import Any
 
 from data_prep.files.hub import connect_to_hub, reason_of
 from data_prep.files.quoting import is_unicode
+from data_prep.sources.places import EXTRACTED_NAME
 from data_prep.sources.source import (
     BEGINNING,
     INVALID_UTF8,
@@ -96,7 +97,7 @@ class JsonLines(FileSource):
     @property
     def is_wikipedia(self) -> bool:
         """Whether WikiExtractor wrote it."""
-        return re.fullmatch(r"wiki_\d+(\..*)?", self.files[0].name) is not None
+        return EXTRACTED_NAME.fullmatch(self.files[0].name.partition(".")[0]) is not None
 
     def records(self, file: Path) -> Iterator[Document]:
         """Yield the text of each line; the first line that is an object must have the column."""

@@ -2,7 +2,8 @@
 
 The rank that fails prints its traceback and exits without leaving the process group: its
 connections close, which ends the collectives of the other ranks with an error, and each prints one
-line. Those that were told end in silence, a little later, as launchers end all ranks when one has.
+line. Ranks that the first one tells of its failure exit two seconds later without a message: a
+launcher ends all ranks as soon as one has exited.
 Destroying the process group could wait for ever for a rank that is stuck or gone (NCCL).
 """
 
@@ -28,7 +29,7 @@ LOST_RANK = re.compile(
     r"|remote process exited|ncclRemoteError|Timed out waiting \d+ms"
 )
 LONGEST_COMPLAINT = 200  # of torch, which appends advice on its allocator
-LATER = 2.0  # seconds
+SECONDS_TO_REPORT = 2.0  # of the first rank, before the others exit
 
 
 @contextlib.contextmanager
@@ -55,7 +56,7 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
     except SystemExit:  # the first rank has failed, and says why
         if not ranks.is_first:
             sys.stdout.flush()
-            time.sleep(LATER)
+            time.sleep(SECONDS_TO_REPORT)
             os._exit(1)
         raise
     except Exception as error:
