@@ -118,8 +118,8 @@ def read_own(own: OwnTask) -> TaskData:
         trained = {example.texts for example in train}
         if recurring := sum(example.texts in trained for example in dev):
             notes.append(
-                f"warning: {counted(recurring, 'row')} of {own.dev} with texts that {own.train} "
-                "has too"
+                f"warning: the texts of {counted(recurring, 'row')} of {own.dev} are in {own.train} "
+                "too"
             )
     else:
         # Questions about one text stay together.
