@@ -52,7 +52,6 @@ from data_prep.shards.manifest import (
 from data_prep.shards.packing import TokenFile, TokenStream, write_split
 from data_prep.sources.source import CannotReadOn, CorpusError, FileSource, Source
 from data_prep.sources.spec import open_sources
-from data_prep.text.encode import DocumentEncoder
 from data_prep.text.sampling import passes
 from data_prep.text.sentences import check_language
 from data_prep.text.text_encoder import TextEncoder
@@ -305,14 +304,8 @@ class _Build:
 
     def encode(self, segments: list[Segment], tokenizer: TokenizerRecord) -> list[EncodedSegment]:
         """Turn the text of every segment into token ids."""
-        settings = self.settings
-        encoder = DocumentEncoder(
-            self.content / TOKENIZER_FILE,
-            tokenizer,
-            splitter=settings.sentences,
-            language=settings.rules_language,
-        )
-        tasks = (EncodeTask(segment, settings, encoder, tokenizer) for segment in segments)
+        settings, file = self.settings, self.content / TOKENIZER_FILE
+        tasks = (EncodeTask(segment, settings, file, tokenizer) for segment in segments)
         encoded: list[EncodedSegment] = []
         num_tokens = num_unknown = 0
         total = sum(segment.read.characters for segment in segments)

@@ -20,7 +20,7 @@ from data_prep.shards.manifest import TokenizerRecord
 from data_prep.shards.packing import TokenWriter
 from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped, Source
 from data_prep.text.deduplicate import hashes_of
-from data_prep.text.encode import DocumentEncoder, text_pieces
+from data_prep.text.encode import encode_documents, text_pieces
 from data_prep.text.holes import without_holes
 from data_prep.text.sampling import Before, EvenSample
 from data_prep.tokenizer.cleaning import clean
@@ -241,16 +241,22 @@ class EncodeTask(NamedTuple):
 
     segment: Segment
     settings: BuildSettings
-    encoder: DocumentEncoder
+    tokenizer_file: Path
     tokenizer: TokenizerRecord
 
     def run(self) -> EncodedSegment:
         """Encode the documents and write their ids, a file for each part."""
-        files = self.segment.files
+        files, settings = self.segment.files, self.settings
         if done := EncodedSegment.load(files.path("encoded.json")):
             return done
         documents, words, held_out = files.kept_text()
-        encoded = self.encoder.encode(documents)
+        encoded = encode_documents(
+            documents,
+            self.tokenizer_file,
+            self.tokenizer,
+            splitter=settings.sentences,
+            language=settings.rules_language,
+        )
         again = np.zeros(len(documents), np.bool_)
         if self.segment.weight >= 1:  # a smaller one was applied when the text was read
             first, num_trained = self.segment.first_trained, int((~held_out).sum())

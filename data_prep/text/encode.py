@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,40 +19,36 @@ from data_prep.tokenizer.describe import read_tokenizer
 PIECES_PER_BATCH = 1024
 
 
-@dataclass(frozen=True)
-class DocumentEncoder:
-    """Turns documents into token ids. Can be pickled; each process reads the tokenizer once."""
+def encode_documents(
+    documents: list[list[str]],
+    tokenizer_file: Path,
+    record: TokenizerRecord,
+    *,
+    splitter: SentenceSplitter,
+    language: str,
+) -> list[NDArray[np.uint32]]:
+    """Return the ids of each document, a list of paragraphs, without special tokens.
 
-    tokenizer_file: Path
-    record: TokenizerRecord
-    splitter: SentenceSplitter
-    language: str
-
-    def encode(self, documents: list[list[str]]) -> list[NDArray[np.uint32]]:
-        """Return the ids of each document, a list of paragraphs, without special tokens.
-
-        They equal those of the paragraphs joined by spaces, whatever the sentence boundaries.
-        """
-        texts: list[str] = []
-        num_texts = []
-        for document in documents:
-            pieces = text_pieces(
-                document, splitter=self.splitter, language=self.language, moses=self.record.moses
-            )
-            texts += pieces[:1] + [self.record.joint + piece for piece in pieces[1:]]
-            num_texts.append(len(pieces))
-        tokenizer = _tokenizer(self.tokenizer_file, self.record.sha256)
-        ids = (
-            np.array(encoding.ids, np.uint32)
-            for first in range(0, len(texts), PIECES_PER_BATCH)
-            for encoding in tokenizer.encode_batch_fast(
-                texts[first : first + PIECES_PER_BATCH], add_special_tokens=False
-            )
+    They equal those of the paragraphs joined by spaces, whatever the sentence boundaries.
+    """
+    texts: list[str] = []
+    num_texts = []
+    for document in documents:
+        pieces = text_pieces(document, splitter=splitter, language=language, moses=record.moses)
+        texts += pieces[:1] + [record.joint + piece for piece in pieces[1:]]
+        num_texts.append(len(pieces))
+    tokenizer = _tokenizer(tokenizer_file, record.sha256)
+    ids = (
+        np.array(encoding.ids, np.uint32)
+        for first in range(0, len(texts), PIECES_PER_BATCH)
+        for encoding in tokenizer.encode_batch_fast(
+            texts[first : first + PIECES_PER_BATCH], add_special_tokens=False
         )
-        return [
-            np.concatenate([np.empty(0, np.uint32), *itertools.islice(ids, number)])
-            for number in num_texts
-        ]
+    )
+    return [
+        np.concatenate([np.empty(0, np.uint32), *itertools.islice(ids, number)])
+        for number in num_texts
+    ]
 
 
 def text_pieces(

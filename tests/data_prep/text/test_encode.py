@@ -1,10 +1,8 @@
-import pickle
-
 import pytest
 from tokenizers import pre_tokenizers
 
 from data_prep.text import encode as encoding
-from data_prep.text.encode import DocumentEncoder
+from data_prep.text.encode import encode_documents
 from data_prep.tokenizer.describe import record_of
 from tests.data_prep.tokenizer.test_train import trained
 
@@ -25,15 +23,15 @@ def encoders(tmp_path_factory):
         tokenizer.save(str(file))
         tokenizer.encode_special_tokens = True
         record = record_of(tokenizer, file, kind=kind)
-        found[kind] = DocumentEncoder(file, record, "sentencex", "en"), tokenizer
+        found[kind] = (file, record), tokenizer
     return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_document_is_its_paragraphs_joined_by_spaces(encoders, kind, monkeypatch):
     monkeypatch.setattr(encoding, "PIECES_PER_BATCH", 2)
-    encoder, tokenizer = encoders[kind]
-    found = pickle.loads(pickle.dumps(encoder)).encode(DOCUMENTS)
+    of_file, tokenizer = encoders[kind]
+    found = encode_documents(DOCUMENTS, *of_file, splitter="sentencex", language="en")
     for document, encoded in zip(DOCUMENTS, found, strict=True):
         expected = tokenizer.encode(" ".join(document), add_special_tokens=False).ids
         assert encoded.tolist() == expected
@@ -48,7 +46,7 @@ def test_pieces_follow_a_space_where_the_tokenizer_wants_one(tmp_path):
     tokenizer.save(str(file))
     record = record_of(tokenizer, file, kind="loaded")
     assert record.joint == " "
-    encoder = DocumentEncoder(file, record, "spacy", "en")
-    for document, encoded in zip(DOCUMENTS[:2], encoder.encode(DOCUMENTS[:2]), strict=True):
+    found = encode_documents(DOCUMENTS[:2], file, record, splitter="spacy", language="en")
+    for document, encoded in zip(DOCUMENTS[:2], found, strict=True):
         expected = tokenizer.encode(" ".join(document), add_special_tokens=False).ids
         assert encoded.tolist() == expected
