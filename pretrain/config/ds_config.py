@@ -134,7 +134,7 @@ def _check_supported(config: dict[str, Any]) -> None:
             "half precision at ZeRO stage 0 is wrong in DeepSpeed 0.19 (fp16 gradients are never "
             "scaled, bf16 makes a step too many); use stage 1"
         )
-    if autocasts(config) and compute_type(config) == torch.float16:
+    if autocast_type(config) == torch.float16:
         raise ConfigError(
             "torch_autocast.dtype=float16 is wrong in DeepSpeed 0.19 (at ZeRO stage 1 to 3 "
             "gradients are clipped before they are unscaled, at stage 0 overflows are not "
@@ -145,11 +145,6 @@ def _check_supported(config: dict[str, Any]) -> None:
 def zero_stage(config: dict[str, Any]) -> Any:
     """Return the ZeRO stage of a configuration: an int, once `read_ds_config` has checked it."""
     return config.get("zero_optimization", {}).get("stage", 0)
-
-
-def autocasts(config: dict[str, Any]) -> bool:
-    """Return whether the weights are fp32, and `torch_autocast` chooses the type of products."""
-    return bool(config.get("torch_autocast", {}).get("enabled", False))
 
 
 def compute_type(config: dict[str, Any]) -> torch.dtype:
@@ -170,10 +165,10 @@ def weight_type(config: dict[str, Any]) -> torch.dtype:
 
 
 def autocast_type(config: dict[str, Any]) -> torch.dtype | None:
-    """Return the type of autocast under a configuration; None: it is off.
+    """Return the type of products where weights stay fp32 under autocast; None: it is off.
 
     Raises:
-        ConfigError: as of `compute_type`.
+        ConfigError: `torch_autocast.dtype` is missing, or neither bfloat16 nor float16.
     """
     autocast = config.get("torch_autocast", {})
     if not autocast.get("enabled", False):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from pretrain.config.ds_config import autocasts, compute_type, zero_stage
+from pretrain.config.ds_config import autocast_type, compute_type, zero_stage
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import RunSettings
 from pretrain.distributed.hardware import Gpu
@@ -99,7 +99,7 @@ def this_machine(
     elif device == "cuda":
         capability = torch.cuda.get_device_capability()
     dtype, stage = compute_type(ds_config), zero_stage(ds_config)
-    return Machine(device, dtype, stage, capability, autocasts(ds_config))
+    return Machine(device, dtype, stage, capability, autocast_type(ds_config) is not None)
 
 
 def plan_execution(settings: RunSettings, machine: Machine) -> ExecutionPlan:
