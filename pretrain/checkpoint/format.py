@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from data_prep.command_line import explained
 from data_prep.files.atomic import put_in_place, write_through
 from data_prep.shards.manifest import sha256_of
 from pretrain.config.errors import ConfigError
-from pretrain.config.settings import explain
 
 CONTENT = "checkpoint.json"
 REMOVED = ".removed"
@@ -249,10 +249,8 @@ def _read_content(folder: Path) -> Content:
     if found.get("format") == 1:
         states = dict.fromkeys(found.get("shapes", ()), STATE_OF_FORMAT_1)
         found = {"optimizer_state": states, **found}
-    try:
+    with explained(f"{folder} is damaged ({CONTENT}: ", end=")", kind=CheckpointError):
         content = Content.model_validate(found)
-    except ValidationError as error:
-        raise _damaged(folder, f"{CONTENT}: {explain(error)}") from None
     # Lines of metrics after the step are removed by the name.
     if re.fullmatch(r"step_\d{8}", folder.name) and int(folder.name[5:]) != content.step:
         raise _damaged(folder, f"it is the checkpoint of step {content.step}")

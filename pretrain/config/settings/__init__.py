@@ -15,7 +15,6 @@ from pretrain.config.settings.model import EncodingSettings as EncodingSettings
 from pretrain.config.settings.model import ModelSettings as ModelSettings
 from pretrain.config.settings.run import RunSettings as RunSettings
 from pretrain.config.settings.stored import as_json as as_json
-from pretrain.config.settings.stored import explain as explain
 from pretrain.config.settings.stored import explained as explained
 from pretrain.config.settings.stored import flat as flat
 from pretrain.config.settings.stored import stored_settings as stored_settings

@@ -4,16 +4,11 @@ import json
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from data_prep import command_line
 from data_prep.removed import without_removed
 from pretrain.config.settings.run import RunSettings
-
-
-def explain(error: ValidationError, settings: type[BaseModel] = RunSettings) -> str:
-    """Return the first error of pydantic in these settings as one line with setting and value."""
-    return command_line.explain(error, list(command_line.setting_fields(settings)))
 
 
 def explained(

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from data_prep.command_line import setting_fields
+from data_prep.command_line import explain, setting_fields
 from data_prep.files.quoting import quoted
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe_files import sweep_file, toml_in
-from pretrain.config.settings import RunSettings, explain, flat
+from pretrain.config.settings import RunSettings, flat
 from pretrain.train.sweeps.budget import read_budget
 from pretrain.train.sweeps.pool import name_at
 
@@ -152,7 +152,7 @@ def spec_of(recipes: Sequence[str], seeds: Sequence[int] = ()) -> Spec:
         return Spec(SpecTables(**tree), file)
     except ValidationError as error:
         place = "--seeds" if seeds and error.errors()[0]["loc"][0] == "seeds" else file
-        raise ConfigError(f"{place}: {explain(error, SpecTables)}") from None
+        raise ConfigError(f"{place}: {explain(error, [*setting_fields(SpecTables)])}") from None
 
 
 def _arms(name: str, table: ArmTable, tried: tuple[Point, ...], place: str) -> list[ArmSpec]:
