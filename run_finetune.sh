@@ -4,11 +4,11 @@
 #   ./run_finetune.sh RUN ... --tasks all --glue FOLDER [OPTION ...]
 #   ./run_finetune.sh RUN ... --train FILE --dev FILE --text COLUMN --label COLUMN [OPTION ...]
 #
-#   RUN ...                 runs, checkpoints, exports, fine-tuned models, or a Hugging Face BERT
+#   RUN ...                 runs, checkpoints, exports, fine-tuned models, encoders of transformers
 #   --tasks NAME ...        all, or some of cola sst-2 mrpc sts-b qqp mnli qnli rte wnli
 #   --glue FOLDER           GLUE's original files; hub: from the Hugging Face Hub
-#   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl, .parquet); --text and
-#                           --label name their columns, two for a pair; --regression: labels are
+#   --train, --dev, --test  files of your own task (.tsv, .csv, .jsonl, .parquet, .conll, .json);
+#                           --text and --label name their columns, two for a pair; --regression: labels are
 #                           numbers, --multi_label: a row has several
 #   --protocol NAME         quick (default: minutes on a CPU), tupe, pld, electra, or a .toml file
 #   --checkpoints STEP ...  of each run: newest (default), all, or steps of pre-training

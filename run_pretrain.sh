@@ -6,7 +6,7 @@
 #   ./run_pretrain.sh RECIPE [OPTION ...]    one run: a recipe, a .toml file, or, to resume, a run
 #                                            folder
 #
-#   --corpus SOURCE ...     text files or folders, see tupelo data build --help
+#   --corpus SOURCE ...     the text, see tupelo data build --help
 #   --section.name VALUE    change a setting; RECIPE --help lists all of them
 #   --name NAME             of the comparison (default: compare-DATE-TIME), or of the run
 #   --arms RECIPE ...       compare these recipes, the baseline first; or one sweep

@@ -252,7 +252,7 @@ def type_in_words(kind: Any) -> str:
     if origin is Annotated:
         return type_in_words(parts[0])
     if origin in (Union, UnionType):
-        return "|".join(map(type_in_words, parts))
+        return "|".join(dict.fromkeys(map(type_in_words, parts)))
     if origin is tuple:
         words = ["..." if part is Ellipsis else type_in_words(part) for part in parts]
         return ",".join(words)

@@ -11,8 +11,8 @@ Masks are drawn during training. The same command resumes a stopped build.
 A source of --corpus is [KIND:]PLACE[:key=value]...
 
     KIND   text, jsonl, csv, parquet, wikiextractor (its output), hub (a data
-           set of the Hugging Face Hub) or python-docs (the installed Python
-           documentation, no PLACE); detected from PLACE if left out
+           set of the Hugging Face Hub) or python-docs (the docstrings of
+           installed modules, no PLACE); detected from PLACE if left out
     key    weight=2.5      uses of a training document in an epoch
            column=text     the column of the text, in jsonl, csv, parquet, hub
            documents=line  what ends a document, in text: blank_line, line, file

@@ -29,7 +29,6 @@ from finetune.sweep.folder import default_folder, merged, record_of, save_sweep_
 from finetune.sweep.references import NEWEST, TaskRef, read_model_refs
 from finetune.tasks.catalog import SUITES
 from finetune.tasks.custom import OwnTask
-from finetune.tasks.tables import FORMATS
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import RUN_FILE, result_of
 from pretrain.config.settings import explained
@@ -58,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="PLACE",
             help=f"folder with {suite.name}'s original files, or hub",
         )
-    own = parser.add_argument_group(f"or a task of your own ({FORMATS})")
+    own = parser.add_argument_group("or a task of your own")
     kinds: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("train", "dev", "test"), {"type": Path, "metavar": "FILE"}),
         "texts": {"nargs": "+", "metavar": "COLUMN"},

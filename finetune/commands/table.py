@@ -1,6 +1,6 @@
 """Make a table of fine-tuning results: one row per model, one column per task.
 
-    tupelo finetune table runs/NAME/bert_a runs/NAME/tupe_r --to runs/NAME/glue
+    tupelo finetune table runs/bert_a runs/tupe_r --to scores
 
 Folders are fine-tuned runs, or folders of sweeps.
 """

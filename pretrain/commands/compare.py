@@ -1,6 +1,6 @@
 """Compare runs: which reached a held-out loss sooner.
 
-    tupelo compare runs/NAME/bert_a runs/NAME/tupe_r --report runs/NAME/report
+    tupelo compare runs/bert_a runs/tupe_r --report report
 
 The first run is the baseline; runs that differ only in the seed form one arm.
 """

@@ -76,7 +76,7 @@ def check_rescale(settings: RunSettings) -> None:
     if config["model_type"] not in PRE_NORM:
         raise ConfigError(
             f"layer_drop.rescale=true needs blocks that add to their input, as PreLN's; those of "
-            f"{config['model_type']} end in a norm: --layer_drop.rescale false"
+            f"{config['model_type']} are not known to: --layer_drop.rescale false"
         )
 
 

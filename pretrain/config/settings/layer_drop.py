@@ -22,7 +22,7 @@ UNUSED_BY_SCHEDULE = {
 
 
 class LayerDropSettings(Section):
-    """Progressive layer drop, see schedules/layer_drop.py."""
+    """Progressive layer drop."""
 
     schedule: str = Field(
         "none",

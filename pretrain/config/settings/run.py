@@ -30,7 +30,7 @@ LONGEST_NAME = 200  # bytes; that of a run, and so of its folder
 class RunSettings(Section):
     """One pre-training run."""
 
-    name: str = Field("run", description="name of the run in tables and figures")
+    name: str = Field("run", description="name in tables, and of the folder below runs")
     seed: int = Field(
         0,
         ge=0,
@@ -57,7 +57,7 @@ class RunSettings(Section):
     log_every_steps: int = Field(100, ge=1, description="steps between logged metrics")
     loggers: tuple[Literal["tensorboard", "wandb"], ...] = Field(
         ("tensorboard",),
-        description="where curves go besides metrics.jsonl; wandb mirrors TensorBoard",
+        description="where curves go besides metrics.jsonl; wandb mirrors TensorBoard; none: no others",
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
