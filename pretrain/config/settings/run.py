@@ -57,7 +57,7 @@ class RunSettings(Section):
     log_every_steps: int = Field(100, ge=1, description="steps between logged metrics")
     loggers: tuple[Literal["tensorboard", "wandb"], ...] = Field(
         ("tensorboard",),
-        description="where curves go besides metrics.jsonl; wandb mirrors TensorBoard; none: no others",
+        description="curves besides metrics.jsonl; wandb mirrors TensorBoard; none: no others",
     )
     data: DataSettings = DataSettings()
     model: ModelSettings = ModelSettings()
