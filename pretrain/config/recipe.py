@@ -39,11 +39,7 @@ def add_settings(parser: CommandParser, *, recipe_nargs: Literal["?", "*"] = "?"
         help="a name that tupelo recipes lists, a .toml file, or a run folder",
     )
     parser.add_argument(
-        "--corpus",
-        nargs="+",
-        action="extend",
-        metavar="SOURCE",
-        help="see tupelo data build --help",
+        "--corpus", nargs="+", action="extend", metavar="SOURCE", help="the text: data.corpus"
     )
     texts = {"": str(RunSettings.__doc__)}
     defaults = vars(RunSettings()).items()
