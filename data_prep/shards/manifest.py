@@ -36,10 +36,13 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+TokenizerKind = Literal["wordpiece", "bpe", "byte-bpe"]  # that can be trained
+
+
 class TokenizerRecord(_Record):
     """The tokenizer that made the sequences."""
 
-    kind: Literal["wordpiece", "bpe", "byte-bpe", "loaded"]
+    kind: TokenizerKind | Literal["loaded"]
     sha256: str
     vocabulary_size: int = Field(ge=1, le=1 << 32)
     special_tokens: dict[SpecialToken, int]

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from data_prep.files.errors import UserError
 from data_prep.files.quoting import plain, quoted
-from data_prep.shards.manifest import SpecialToken, TokenizerRecord, sha256_of
+from data_prep.shards.manifest import SpecialToken, TokenizerKind, TokenizerRecord, sha256_of
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
@@ -42,7 +42,7 @@ def record_of(
     tokenizer: Tokenizer,
     file: Path | None,
     *,
-    kind: Literal["wordpiece", "bpe", "byte-bpe", "loaded"],
+    kind: TokenizerKind | Literal["loaded"],
     moses: str | None = None,
     names: SpecialNames | None = None,
 ) -> TokenizerRecord:

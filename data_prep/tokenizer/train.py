@@ -4,15 +4,13 @@ import json
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Literal
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 
+from data_prep.shards.manifest import TokenizerKind
 from data_prep.tokenizer.cleaning import CLEANING, STRIPPING
 from data_prep.tokenizer.describe import CLS, CONTINUATION, SEP, SPECIAL_TOKENS, UNK
-
-TokenizerKind = Literal["wordpiece", "bpe", "byte-bpe"]
 
 LARGEST_ALPHABET = 1000  # BERT's; it grows where more than this share of a text is outside of it
 MOST_OUTSIDE = 0.0005

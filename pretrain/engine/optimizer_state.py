@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pretrain.checkpoint.format import Checkpoint, CheckpointError, Piece
+from pretrain.config.errors import ConfigError
 
 SCALER_COUNTERS = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
 
@@ -88,8 +89,19 @@ def num_updates(optimizer: torch.optim.Optimizer) -> int:
 def state_of(
     optimizer: torch.optim.Optimizer, part: Updated, names: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Return the state of a piece: views of the optimizer's, zeros before its first step."""
+    """Return the state of a piece: views of the optimizer's, zeros before its first step.
+
+    Raises:
+        ConfigError: a checkpoint would not hold all of it.
+    """
     state = optimizer.state.get(part.holder, {})
+    kept = {n: v.shape for n, v in state.items() if isinstance(v, Tensor) and n != "step"}
+    if state and kept != dict.fromkeys(names, part.holder.shape):
+        raise ConfigError(
+            f"a checkpoint holds {' and '.join(names) or 'nothing'} of this optimizer, which keeps "
+            f"{' and '.join(kept) or 'nothing'}: in pretrain/engine/optimizers.py name all its "
+            "state tensors, each of the shape of its parameter"
+        )
     return {
         name: part.of(state[name]) if name in state else torch.zeros(part.piece.size)
         for name in names

@@ -94,14 +94,16 @@ def _results(
 
     leaf = projected.detach().requires_grad_()
     run = torch.compile(attend, dynamic=False, fullgraph=True) if case.compiles else attend
-    output_BNSH: Tensor = run(leaf, case.terms(leaf))
+    terms = case.terms(leaf)
+    of_positions = [terms.bias_NSS, *(terms.query_key_NSH or ()), terms.relative_key_RH]
+    learned = [term for term in of_positions if term is not None and term.requires_grad]
+    output_BNSH: Tensor = run(leaf, terms)
     of_qkv, *others = torch.autograd.grad(
         (output_BNSH.transpose(1, 2) * upstream_BSNH).sum(),  # in the layout that a block gives
-        [leaf, *case.encoding.parameters()],
-        allow_unused=True,  # encodings that are added to the embeddings
+        [leaf, *learned],
     )
     results = {"output": output_BNSH.detach(), "gradient of q, k and v": of_qkv}
-    # Together: that of a bias of projections cancels, and what is left of it alone is rounding.
-    if known := [gradient.flatten() for gradient in others if gradient is not None]:
-        results["gradient of positions"] = torch.cat(known)
+    # Not of parameters, in which the sum over all pairs can cancel: what is left is rounding.
+    if others:
+        results["gradient of positions"] = torch.cat([gradient.flatten() for gradient in others])
     return results

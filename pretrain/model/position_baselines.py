@@ -40,7 +40,6 @@ class RelativeOnly(PositionEncoding):
         'Transformer", JMLR 2020'
     )
     own_settings = BUCKETS
-    has_attention_bias = True
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
@@ -64,7 +63,6 @@ class LinearBiases(PositionEncoding):
         'Press, Smith, Lewis, "Train Short, Test Long: Attention with Linear Biases Enables Input '
         'Length Extrapolation", ICLR 2022'
     )
-    has_attention_bias = True
 
     def attention_bias(self, sequence_length: int) -> Tensor:
         """Return -m_n |j - i|."""

@@ -67,8 +67,11 @@ class PositionEncoding(nn.Module):
     # A score is a sum of this many dot products of independent vectors of width H, so scaling by
     # 1/sqrt(score_terms * H) keeps its variance (TUPE Sec. 3.3, "Normalization and rescaling").
     score_terms = 1
-    has_attention_bias = False
-    has_relative_keys = False
+    has_attention_bias = has_relative_keys = False
+
+    def __init_subclass__(cls) -> None:
+        cls.has_attention_bias = cls.attention_bias is not PositionEncoding.attention_bias
+        cls.has_relative_keys = cls.relative_keys is not PositionEncoding.relative_keys
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__()

@@ -94,7 +94,6 @@ class TupeAbsoluteTiedCls(PositionEncoding):
     source = TUPE
     own_settings: tuple[str, ...] = ("position_projection_bias",)
     score_terms = 2
-    has_attention_bias = True
     num_thetas = 0
 
     def __init__(self, settings: PositionSettings) -> None:
@@ -214,7 +213,6 @@ class TupeAbsoluteTable(PositionEncoding):
     description = "a free table of untied absolute positions (TUPE, Sec. 5)"
     source = TUPE
     score_terms = 2
-    has_attention_bias = True
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
@@ -246,7 +244,6 @@ class RelativeQueryKey(PositionEncoding):
     description = "relative positions as vectors added to the keys (Shaw et al., TUPE Eq. 4)"
     source = SHAW
     own_settings = ("relative_clip",)
-    has_relative_keys = True
 
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)

@@ -16,7 +16,7 @@ from pretrain.checkpoint.writer import Saver
 from pretrain.config.ds_config import compute_type
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import PLATEAU_MARGIN
-from pretrain.config.settings import REPLACED_TOKEN_DETECTION, RunSettings
+from pretrain.config.settings import DEFAULT_OBJECTIVE, RunSettings
 from pretrain.convert.initial_weights import load_initial_weights
 from pretrain.data.frequencies import frequency_entropy
 from pretrain.data.shards import held_out_fingerprint, open_data, with_text_of, with_tokenizer
@@ -67,7 +67,7 @@ def run(
     request = request._replace(settings=settings)
     launch = _launch(settings, shards, ranks)
     entropy: float = launch["frequency_entropy"]
-    predicts_words = settings.objective != REPLACED_TOKEN_DETECTION
+    predicts_words = settings.objective == DEFAULT_OBJECTIVE
     record = RunRecord(request.folder)
     resumption = on_first_rank(ranks, lambda: _resumption(request, record, ds_config, launch))
     checkpoint = resumption.checkpoint

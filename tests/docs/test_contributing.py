@@ -39,4 +39,4 @@ def test_what_is_added_trains_and_resumes(command, tmp_path):
 
 
 def test_a_suite_that_is_added_has_an_option():
-    assert "--superglue" in run([SUITE], "tupelo", "finetune", "run", "--help")
+    assert "--klej" in run([SUITE], "tupelo", "finetune", "run", "--help")

@@ -9,14 +9,11 @@ from data_prep.settings import Section, is_changed
 # A keep ratio.
 Share = Annotated[float, Field(gt=0, le=1)]
 
-# What each schedule of layer drop does not read.
+# What a schedule of layer drop does not read; others: gamma and stages.
 UNUSED_BY_SCHEDULE = {
     "none": ("theta_bar", "gamma", "stages", "depth_profile", "rescale", "compat"),
     "progressive": ("stages",),
-    "constant": ("gamma", "stages"),
     "reverse": ("stages",),
-    "linear_up": ("gamma", "stages"),
-    "linear_down": ("gamma", "stages"),
     "stages": ("theta_bar", "gamma", "depth_profile"),
 }
 
@@ -62,7 +59,7 @@ class LayerDropSettings(Section):
 
     @model_validator(mode="after")
     def _refuse_without_effect(self) -> "LayerDropSettings":
-        for name in UNUSED_BY_SCHEDULE.get(self.schedule, ()):
+        for name in UNUSED_BY_SCHEDULE.get(self.schedule, ("gamma", "stages")):
             if is_changed(self, name):
                 raise ValueError(
                     f"layer_drop.{name} has no effect with layer_drop.schedule="

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from data_prep.files.program import shell_command
-from pretrain.config.settings import REPLACED_TOKEN_DETECTION, flat
+from pretrain.config.settings import DEFAULT_OBJECTIVE, REPLACED_TOKEN_DETECTION, flat
 from pretrain.reports.compare.runs import TARGET_MARGIN, Arm, Run, have_equal_flops, is_near_plateau
 from pretrain.reports.words import counted
 
@@ -55,7 +55,7 @@ def notes_on(
     """Return the caveats of a comparison; `entropy` None: that of its words is not known."""
     runs = [run for arm in arms for run in arm.runs]
     launches = [launch for arm in arms for launch in arm.launches]
-    has_generator = runs[0].settings["objective"] == REPLACED_TOKEN_DETECTION
+    objective = runs[0].settings["objective"]
     intervals = {run.settings["evaluation.every_steps"] for run in runs}
     ends, floor = [run.result for run in runs if run.result], entropy or 0.0
     shares = [end.final_learning_rate / end.peak_learning_rate for end in ends]
@@ -78,8 +78,8 @@ def notes_on(
         and f"{counted(len(shares), 'run')} (up to {max(shares):.0%} of the peak)",
         "target not 1 nat below the unigram entropy": is_near_plateau(target, entropy)
         and (f"tupelo compare RUN ... --target {lower:g}" if is_met else "train longer"),
-        "unigram entropy": entropy is None and not has_generator and "not recorded",
-        "losses of each run's own generator": has_generator
+        "unigram entropy": entropy is None and objective == DEFAULT_OBJECTIVE and "not recorded",
+        "losses of each run's own generator": objective == REPLACED_TOKEN_DETECTION
         and f"compare scores too: {shell_command('finetune', 'table', *(r.folder for r in runs))}",
         "different evaluation intervals": len(intervals) > 1
         and "with longer ones the target seems to be reached later",

@@ -59,6 +59,9 @@ def test_a_checkpoint_restores_the_state_of_its_optimizer_and_no_other(ranks, rm
     refusal = "it holds square_avg, and this run's optimizer keeps exp_avg and exp_avg_sq"
     with pytest.raises(CheckpointError, match=refusal):
         adamw.restore(checkpoint)
+    OPTIMIZERS["rmsprop"].state = ()  # of this test alone
+    with pytest.raises(ConfigError, match="holds nothing of this optimizer, which keeps square_"):
+        engine.snapshot()
 
 
 def test_an_update_with_a_gradient_that_is_not_finite_is_left_out(ranks):
