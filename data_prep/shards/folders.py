@@ -18,11 +18,7 @@ CONTENT = "content"  # in the working folder; renamed to the finished folder at 
 
 @contextmanager
 def complete_or_absent(folder: Path) -> Iterator[Path]:
-    """Yield a new folder: renamed to `folder` at the end, removed on an error.
-
-    Raises:
-        ShardError: as of `workplace_of`.
-    """
+    """Yield a new folder as `workplace_of`: renamed to `folder` at the end, removed on an error."""
     with workplace_of(folder, f".{folder.name}.partial") as workplace:
         try:
             shutil.rmtree(workplace / CONTENT, ignore_errors=True)  # of a process that was killed
@@ -61,6 +57,8 @@ def workplace_of(folder: Path, name: str = "") -> Iterator[Path]:
                     f"{folder}: another process is building it now; wait for it or "
                     "build into another folder"
                 ) from None
+            except OSError:  # there are no locks on this disk
+                pass
             refuse_existing(folder)  # another process may have finished it before the lock
             yield workplace
     except OSError as error:
@@ -76,5 +74,5 @@ def refuse_existing(folder: Path) -> None:
     Raises:
         ShardError: `folder` exists.
     """
-    if folder.exists():
+    if folder.exists() or folder.is_symlink():
         raise ShardError(f"{folder}: exists already; remove it or choose another folder")

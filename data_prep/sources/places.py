@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from data_prep.files.program import shell_command
+from data_prep.files.quoting import is_unicode, plain
 from data_prep.sources.source import CorpusError, DamagedFile
 from data_prep.sources.streams import COMPRESSIONS, opened
 
@@ -37,7 +38,7 @@ def files_below(folder: Path) -> list[Path]:
     so that reading reports them; pipes and sockets are not.
 
     Raises:
-        CorpusError: A folder cannot be listed.
+        CorpusError: A folder cannot be listed, or a name is not UTF-8.
     """
 
     def refuse(error: OSError) -> None:
@@ -56,6 +57,8 @@ def files_below(folder: Path) -> list[Path]:
         seen.add((stat.st_dev, stat.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(place, name) for name in names if not name.startswith(".")]
+    if wrong := [one for one in found if not is_unicode(str(one))]:
+        raise CorpusError(f"{plain(str(wrong[0]))}: its name is not UTF-8; rename it")
     return sorted((one for one in found if one.is_file() or not one.exists()), key=Path.as_posix)
 
 

@@ -124,11 +124,7 @@ def read_model(folder: Path) -> KeptModel:
 
 
 def as_pretrained(folder: Path) -> Pretrained:
-    """Return a fine-tuned model as the start of another task: its encoder, without the head.
-
-    Raises:
-        ConfigError, TokenizerError: see `read_model`.
-    """
+    """Return a fine-tuned model as the start of another task: its encoder, without the head."""
     record, weights, text_encoder = read_model(folder)
     if record.model.transformers is not None:
         weights = read_transformers_model(str(folder), as_it_is=True).weights

@@ -159,11 +159,7 @@ AnyTaskModel = TaskModel | TransformersTaskModel
 
 
 def task_model(model: ModelSettings, target: Target, *, attention: str = "eager") -> AnyTaskModel:
-    """Build the model of a task; that of transformers chooses its attention.
-
-    Raises:
-        ConfigError: see `TransformersTaskModel`.
-    """
+    """Build the model of a task; that of transformers chooses its attention."""
     if model.transformers is not None:
         return TransformersTaskModel(model, target)
     return TaskModel(model, target, attention=attention)

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread, get_native_id
 from typing import Any, TypeVar
@@ -147,11 +148,12 @@ class Saver:
     def _warn(self, step: int, reason: str) -> None:
         found = checkpoints_of(self._run)
         good = f"the newest good one is of step {step_of(found[-1])}" if found else "there is none"
-        print(
-            f"\nwarning: the checkpoint of step {step} could not be written to "
-            f"{self._run / CHECKPOINTS} ({reason}); {good}; free space for the next",
-            file=sys.stderr,
-        )
+        with suppress(OSError):  # the log may lie on the same disk
+            print(
+                f"\nwarning: the checkpoint of step {step} could not be written to "
+                f"{self._run / CHECKPOINTS} ({reason}); {good}; free space for the next",
+                file=sys.stderr,
+            )
 
     def _remove_old(self) -> None:
         found = {step_of(folder): folder for folder in checkpoints_of(self._run)}

@@ -177,7 +177,7 @@ def toml_in(path: Path) -> dict[str, Any]:
         ConfigError: it cannot be read, or is not valid TOML.
     """
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except RecursionError:

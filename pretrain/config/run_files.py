@@ -5,6 +5,7 @@ is refused by name: a run folder may come from another machine.
 """
 
 import math
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -117,7 +118,7 @@ def refuse_to_start(folder: Path) -> None:
     """Refuse to start a run where there is one, or anything else.
 
     Raises:
-        ConfigError: the folder holds a run or other files, or is a file.
+        ConfigError: the folder holds a run or other files, is a file, or may not be written.
     """
     if (folder / RUN_FILE).exists():
         continues = "; continue it with --resume"
@@ -128,6 +129,9 @@ def refuse_to_start(folder: Path) -> None:
         )
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; choose a new folder with --run-folder")
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"{there} may not be written; choose another folder with --run-folder")
     names = (entry.name.partition(".partial-")[0] for entry in folder.glob("*"))
     if other := sorted(name for name in names if name not in WRITTEN_BEFORE):
         raise ConfigError(

@@ -96,7 +96,7 @@ def configuration_of(config: Mapping[str, Any], folder: str | None = None) -> An
 
     if config["model_type"] in CONFIG_MAPPING:
         return CONFIG_MAPPING[config["model_type"]].from_dict(dict(config))
-    own = AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    own = AutoConfig.from_pretrained(folder, trust_remote_code=trusts_code(config))
     return type(own).from_dict(dict(config), _name_or_path=folder)
 
 

@@ -135,7 +135,7 @@ def plan_launch(gpus: int | None, hostfile: Path | None) -> LaunchPlan:
     if hostfile is not None:
         if not hostfile.is_file():
             raise ConfigError(f"--hostfile {hostfile}: there is no such file")
-        lines = [line.strip() for line in hostfile.read_text().splitlines()]
+        lines = [line.strip() for line in hostfile.read_text("utf-8-sig", "replace").splitlines()]
         machines: dict[str, int] = {}
         for line in [line for line in lines if line and not line.startswith("#")] or [""]:
             if (found := MACHINE.match(line)) is None or found[1] in machines:

@@ -7,6 +7,7 @@ next line.
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,4 +70,5 @@ class MetricFile:
 def warn_of_full(file: Path, error: OSError, then: str) -> None:
     """Report a file that cannot be written now, and what that means."""
     reason = error.strerror or error
-    print(f"\nwarning: {file} cannot be written ({reason}); {then}", file=sys.stderr)
+    with suppress(OSError):  # the log may lie on the same disk
+        print(f"\nwarning: {file} cannot be written ({reason}); {then}", file=sys.stderr)

@@ -218,6 +218,8 @@ def locked(folder: Path) -> Iterator[None]:
                 f"another process is running a sweep in {folder}; wait for it, or choose another "
                 "folder"
             ) from None
+        except OSError:  # there are no locks on this disk
+            pass
         try:
             remove_strays(folder)
             yield
