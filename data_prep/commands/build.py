@@ -46,7 +46,7 @@ def main(arguments: argparse.Namespace) -> None:
         ConfigError: a setting cannot be.
     """
     from data_prep.pipeline.build import build
-    from data_prep.tokenizer.train import TokenizerKind
+    from data_prep.shards.manifest import TokenizerKind
 
     others = {"corpus": tuple(arguments.corpus)} if arguments.corpus else {}
     settings = read_settings(arguments, others)

@@ -45,6 +45,7 @@ from data_prep.shards.manifest import (
     ShardError,
     SplitName,
     SplitRecord,
+    TokenizerKind,
     TokenizerRecord,
     summary,
     write_manifest,
@@ -58,7 +59,7 @@ from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.cleaning import add_cleaning
 from data_prep.tokenizer.describe import SpecialNames, TokenizerError, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
-from data_prep.tokenizer.train import MOST_ACCENTED, TokenizerKind, accents_of, train_tokenizer
+from data_prep.tokenizer.train import MOST_ACCENTED, accents_of, train_tokenizer
 
 SAMPLE_CHARACTERS = 100_000_000  # to train a tokenizer on, approximately
 WORTH_A_WARNING = 0.01  # shares of [UNK], and of words that stripping accents makes equal

@@ -11,9 +11,9 @@ import torch
 
 from data_prep.files.program import shell_command
 from data_prep.shards.format import ShardSet
+from data_prep.shards.manifest import TokenizerKind
 from data_prep.text.text_encoder import MASK, PROBE_TEXTS, TextEncoder, text_encoder_at
 from data_prep.tokenizer.describe import read_tokenizer
-from data_prep.tokenizer.train import TokenizerKind
 from pretrain.checkpoint.folders import CHECKPOINTS
 from pretrain.config.errors import ConfigError, lookup
 from pretrain.config.settings import REPLACED_TOKEN_DETECTION, EncodingSettings, RunSettings

@@ -13,7 +13,7 @@ from data_prep.files.quoting import quoted
 from data_prep.masking import BERT_MASKING, Masking
 from data_prep.settings import STOPPING_SETTINGS, BuildSettings, TextSettings
 from data_prep.shards.format import ShardSet, open_shards
-from data_prep.shards.manifest import REBUILD, Manifest, ShardError
+from data_prep.shards.manifest import REBUILD, Manifest, ShardError, TokenizerKind
 from data_prep.sources.source import CorpusError, FileSource, file_size
 from data_prep.tokenizer.describe import (
     TokenizerError,
@@ -23,7 +23,6 @@ from data_prep.tokenizer.describe import (
     word_starts,
 )
 from data_prep.tokenizer.load import load_tokenizer
-from data_prep.tokenizer.train import TokenizerKind
 from pretrain.config.errors import ConfigError
 from pretrain.config.settings import (
     DEFAULT_OBJECTIVE,
