@@ -53,6 +53,12 @@ class ProgressLines:
         return f", {tqdm.format_interval((total - self.n) * self.seconds / done)} left"
 
 
+def warn(line: str) -> None:
+    """Print a warning; it never ends the work, as where the log lies on the disk that is full."""
+    with suppress(OSError):
+        print(f"\nwarning: {line}", file=sys.stderr)
+
+
 @contextmanager
 def progress_bar(
     stage: str, total: int | None, unit: str, *, shown: bool = True, done: int = 0

@@ -52,7 +52,7 @@ def workplace_of(folder: Path, name: str = "") -> Iterator[Path]:
             try:
                 # The kernel releases the lock when the process ends, however it ends.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            except (BlockingIOError, PermissionError):
                 raise ShardError(
                     f"{folder}: another process is building it now; wait for it or "
                     "build into another folder"

@@ -42,7 +42,7 @@ TokenizerKind = Literal["wordpiece", "bpe", "byte-bpe"]  # that can be trained
 class TokenizerRecord(_Record):
     """The tokenizer that made the sequences."""
 
-    kind: TokenizerKind | Literal["loaded"]
+    kind: Literal[TokenizerKind, "loaded"]
     sha256: str
     vocabulary_size: int = Field(ge=1, le=1 << 32)
     special_tokens: dict[SpecialToken, int]

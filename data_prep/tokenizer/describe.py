@@ -42,7 +42,7 @@ def record_of(
     tokenizer: Tokenizer,
     file: Path | None,
     *,
-    kind: TokenizerKind | Literal["loaded"],
+    kind: Literal[TokenizerKind, "loaded"],
     moses: str | None = None,
     names: SpecialNames | None = None,
 ) -> TokenizerRecord:

@@ -118,8 +118,8 @@ def read_own(own: OwnTask) -> TaskData:
         trained = {example.texts for example in train}
         if recurring := sum(example.texts in trained for example in dev):
             notes.append(
-                f"warning: {own.train} too has the texts of {counted(recurring, 'row')} of "
-                f"{own.dev}"
+                f"warning: the texts of {counted(recurring, 'row')} of {own.dev} are in "
+                f"{own.train} too"
             )
     else:
         # Questions about one text stay together.

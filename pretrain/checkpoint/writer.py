@@ -3,15 +3,14 @@
 import errno
 import os
 import shutil
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from threading import Thread, get_native_id
 from typing import Any, TypeVar
 
 import torch.distributed as distributed
 
+from data_prep.files.progress_bar import warn
 from pretrain.checkpoint.folders import (
     CHECKPOINTS,
     PARTIAL,
@@ -148,12 +147,10 @@ class Saver:
     def _warn(self, step: int, reason: str) -> None:
         found = checkpoints_of(self._run)
         good = f"the newest good one is of step {step_of(found[-1])}" if found else "there is none"
-        with suppress(OSError):  # the log may lie on the same disk
-            print(
-                f"\nwarning: the checkpoint of step {step} could not be written to "
-                f"{self._run / CHECKPOINTS} ({reason}); {good}; free space for the next",
-                file=sys.stderr,
-            )
+        warn(
+            f"the checkpoint of step {step} could not be written to {self._run / CHECKPOINTS} "
+            f"({reason}); {good}; free space for the next"
+        )
 
     def _remove_old(self) -> None:
         found = {step_of(folder): folder for folder in checkpoints_of(self._run)}
@@ -173,7 +170,7 @@ def _make_empty(folder: Path) -> None:
 
 
 def _warn_of_old(reason: str) -> None:
-    print(f"\nwarning: an old checkpoint cannot be removed ({reason})", file=sys.stderr)
+    warn(f"an old checkpoint cannot be removed ({reason})")
 
 
 def _reason(error: OSError) -> str:

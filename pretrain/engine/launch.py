@@ -75,8 +75,8 @@ def check_rescale(settings: RunSettings) -> None:
         return
     if config["model_type"] not in PRE_NORM:
         raise ConfigError(
-            f"layer_drop.rescale=true needs blocks that add to their input, as PreLN's; those of "
-            f"{config['model_type']} are not known to: --layer_drop.rescale false"
+            f"layer_drop.rescale=true needs blocks that add to their input, as PreLN's; whether "
+            f"those of {config['model_type']} do is not known: --layer_drop.rescale false"
         )
 
 

@@ -9,10 +9,11 @@ from data_prep.settings import Section, is_changed
 # A keep ratio.
 Share = Annotated[float, Field(gt=0, le=1)]
 
-# What a schedule of layer drop does not read; others: gamma and stages.
+# What a schedule of layer drop does not read.
 UNUSED_BY_SCHEDULE = {
     "none": ("theta_bar", "gamma", "stages", "depth_profile", "rescale", "compat"),
     "progressive": ("stages",),
+    **dict.fromkeys(("constant", "linear_up", "linear_down"), ("gamma", "stages")),
     "reverse": ("stages",),
     "stages": ("theta_bar", "gamma", "depth_profile"),
 }
@@ -59,7 +60,7 @@ class LayerDropSettings(Section):
 
     @model_validator(mode="after")
     def _refuse_without_effect(self) -> "LayerDropSettings":
-        for name in UNUSED_BY_SCHEDULE.get(self.schedule, ("gamma", "stages")):
+        for name in UNUSED_BY_SCHEDULE.get(self.schedule, ()):
             if is_changed(self, name):
                 raise ValueError(
                     f"layer_drop.{name} has no effect with layer_drop.schedule="

@@ -121,15 +121,16 @@ def _read(folder: str | None, kind: Any) -> Any:
     """
     from transformers import CONFIG_MAPPING, AutoConfig
 
-    if isinstance(kind, dict) and "model_type" in kind:
-        return configuration_of(kind, folder)
+    is_stored = isinstance(kind, dict) and "model_type" in kind
     if folder is None and isinstance(kind, str) and kind in CONFIG_MAPPING:
         return _new(CONFIG_MAPPING[kind])
-    if folder is None and not (isinstance(kind, str) and Path(kind).exists()):
+    if folder is None and not is_stored and not (isinstance(kind, str) and Path(kind).exists()):
         near = nearest(str(kind), list(CONFIG_MAPPING))
         raise ValueError(f"model.transformers={quoted(kind)} is no type or config.json{near}")
     place, trusts = folder or kind, trusts_code(kind)
     try:
+        if is_stored:
+            return configuration_of(kind, folder)
         config = AutoConfig.from_pretrained(place, trust_remote_code=trusts)
     except Exception as error:  # of any class: the file may hold anything
         if "trust_remote_code" in str(error):

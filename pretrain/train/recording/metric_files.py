@@ -6,12 +6,11 @@ next line.
 
 import json
 import os
-import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from data_prep.files.atomic import append_whole
+from data_prep.files.progress_bar import warn
 from pretrain.config.errors import ConfigError
 
 
@@ -70,5 +69,4 @@ class MetricFile:
 def warn_of_full(file: Path, error: OSError, then: str) -> None:
     """Report a file that cannot be written now, and what that means."""
     reason = error.strerror or error
-    with suppress(OSError):  # the log may lie on the same disk
-        print(f"\nwarning: {file} cannot be written ({reason}); {then}", file=sys.stderr)
+    warn(f"{file} cannot be written ({reason}); {then}")

@@ -213,7 +213,7 @@ def locked(folder: Path) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except (BlockingIOError, PermissionError):
             raise ConfigError(
                 f"another process is running a sweep in {folder}; wait for it, or choose another "
                 "folder"

@@ -166,7 +166,7 @@ def test_texts_that_are_empty_or_trained_on_have_a_warning(tmp_path):
     assert read_own(OwnTask(train=train, dev=dev)).notes == (
         "F1 is that of label 'yes'",
         f"warning: 1 row of {train} without text",
-        f"warning: {train} too has the texts of 3 rows of {dev}",
+        f"warning: the texts of 3 rows of {dev} are in {train} too",
         "2 of the 4 development examples are 'no', fewer than 20: give a larger --dev",
     )
 

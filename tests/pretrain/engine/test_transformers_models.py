@@ -15,7 +15,7 @@ from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
-from pretrain.config.settings.transformers_config import with_special_ids
+from pretrain.config.settings.transformers_config import with_configuration, with_special_ids
 from pretrain.convert import initial_weights
 from pretrain.convert.exports.hf_format import write_pretrained
 from pretrain.convert.external.transformers_folder import read_transformers_model
@@ -333,6 +333,9 @@ def test_code_of_a_folder_runs_only_where_it_is_trusted(saved):
     with pytest.raises(ConfigError, match="read that code, and give --trust-remote-code"):
         settings_of(folder)
     settings = settings_of(folder, "--trust-remote-code")
+    stored = {**settings.model.transformers, "trust_remote_code": False}
+    with pytest.raises(ValueError, match="read that code, and give --trust-remote-code"):
+        with_configuration({"folder": str(folder), "transformers": stored})
     plan = plan_execution(settings, Machine("cpu", torch.float32, 0))
     assert "mine.py" in plan.describe() and "logits of all tokens" in plan.describe()
     built = dict(build_objective(settings.model).named_parameters())
