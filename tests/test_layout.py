@@ -49,10 +49,10 @@ LEVELS = {
 # Whoever deletes lowers a number. What is new takes the place of something, or raises one, in a
 # commit of its own that says why.
 BUDGET = {
-    "lines of the packages": 31_207,
+    "lines of the packages": 31_201,
     "lines of benchmarks": 1_373,
     "lines of tests": 27_070,
-    "words of docs": 13_531,
+    "words of docs": 13_530,
     "words of a page": 1_500,
 }
 

@@ -9,8 +9,7 @@ from pretrain.config.settings import flat
 from pretrain.model.cost import parameters_by_group
 from pretrain.train.sweeps.plan import Sweep
 
-# In millions: TUPE Sec. 3.3 (+1.18), Table 3 (330), Devlin et al. 2018 (110). Head and vocabulary
-# of 32,768 words included.
+# In millions: TUPE Sec. 3.3 (+1.18), Table 3 (330), Devlin et al. (110); head and 32,768 words too.
 BASES = ("bert", "bert_r", "rope", "shaw", "t5", "alibi", "pld")
 PUBLISHED = {
     **dict.fromkeys((f"{name}_base" for name in BASES), 110),

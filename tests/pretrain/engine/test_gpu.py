@@ -1,7 +1,4 @@
-"""What only an NVIDIA GPU can show: fp16, the fused Adams, the kernels, clocks by events.
-
-Run: -m gpu.
-"""
+"""What only an NVIDIA GPU can show (-m gpu): fp16, fused Adams, kernels, clocks by events."""
 
 import json
 import shutil

@@ -14,8 +14,7 @@ from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.describe import read_tokenizer
 from pretrain.convert.exports.hf_format import write_tokenizer
 
-# A subject, a verb and an object are put together. Where words differ in accents or vowels alone,
-# they are among them.
+# A subject, a verb and an object are put together; some differ in accents or vowels alone.
 WORDS = {
     "german": (
         "Die Tür|Der Bär|Mutter|Mütter",
