@@ -147,10 +147,10 @@ def _refuse_incomparable(runs: Sequence[Run]) -> None:
     for number, run in enumerate(runs):
         if folders[number] in folders[:number]:
             raise ConfigError(f"{run.folder} is named twice; name each run once")
-        launches, objective = [*runs[0].launches, *run.launches], run.settings["objective"]
+        launches = [*runs[0].launches, *run.launches]
         is_same = all(launch["held_out"] == launches[0]["held_out"] for launch in launches)
         for what, differs in (
-            ("objectives", not is_same and objective != runs[0].settings["objective"]),
+            ("objectives", run.settings["objective"] != runs[0].settings["objective"]),
             ("tokenizers", not is_same and "tokenizer" in differing(launches)),
             ("held-out sequences or masks", not is_same),
         ):
