@@ -190,7 +190,7 @@ def _parsed(text: Any, kind: Any) -> Any:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if text == "none" and NoneType in kinds:
         return None
-    if isinstance(text, str) and int in kinds and "e" in text:  # 1e6
+    if isinstance(text, str) and int in kinds and "e" in text.lower():  # 1e6
         with contextlib.suppress(ValueError):
             number = float(text)
             return int(number) if number.is_integer() else text

@@ -69,18 +69,18 @@ REMOVED_WORDS = {
     "minutes": Removed("use --hours, such as 0.1"),
     "epochs": Removed("use --steps, or --epochs of finetune run"),
 }
+KNOWN_ONCE = {**REMOVED, **REMOVED_WORDS}
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, known: Sequence[str], removed: Mapping[str, Removed] = KNOWN_ONCE) -> str:
     """Return "; did you mean X?" for the names that begin so or the most similar one, or nothing.
 
-    For a setting or command that is no more, what to do instead.
+    For a setting or command that is no more, what to do instead: names of the user's pass {}.
     """
     bare = name.lstrip("-")
-    known_once = {**REMOVED, **REMOVED_WORDS}
-    removed = known_once.get(bare.replace("-", "_"), known_once.get(bare.partition(".")[0]))
-    if removed is not None:
-        return f"; {removed.instead}"
+    gone = removed.get(bare.replace("-", "_"), removed.get(bare.partition(".")[0]))
+    if gone is not None:
+        return f"; {gone.instead}"
     by_bare = {one.lstrip("-"): one for one in known}
     begun = [one for one in by_bare if one.startswith(bare)][:MOST_NAMED]
     found = begun or difflib.get_close_matches(bare[:LONGEST_COMPARED], by_bare, n=1)

@@ -15,6 +15,7 @@ from data_prep.files.quoting import one_spelling
 from pretrain.config.errors import ConfigError, nearest
 from pretrain.config.recipe_files import read_toml
 from pretrain.config.settings import LearningRateSettings, OptimizerSettings, Section, explained
+from pretrain.config.settings.training import Decay
 
 PROTOCOLS = Path(__file__).parent / "protocols"
 
@@ -44,7 +45,7 @@ class Protocol(Section):
         "warmup_linear", description="warmup_linear, warmup_cosine or warmup_constant"
     )
     warmup_ratio: float = Field(0.06, ge=0, lt=1, description="warm-up, as a share of the steps")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="Adam's beta1 and beta2")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.999), description="Adam's beta1 and beta2")
     epsilon: float = Field(1e-6, gt=0, description="Adam's epsilon")
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay")
     decay_everything: bool = Field(False, description="decay biases and norms too")

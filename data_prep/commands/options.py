@@ -33,9 +33,7 @@ def add_options(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(name, **OPTIONS[name])
 
 
-def read_settings(
-    arguments: argparse.Namespace, others: Mapping[str, Any] | None = None
-) -> BuildSettings:
+def read_settings(arguments: argparse.Namespace, others: Mapping[str, Any]) -> BuildSettings:
     """Return the settings of a command line, checked, and the defaults of those not given.
 
     Raises:
@@ -43,6 +41,4 @@ def read_settings(
     """
     given = given_settings(arguments, FIELDS)
     with explained(known=FIELDS):
-        return BuildSettings(
-            **{**given.get("data", {}), **given.get("model", {}), **(others or {})}
-        )
+        return BuildSettings(**{**given.get("data", {}), **given.get("model", {}), **others})

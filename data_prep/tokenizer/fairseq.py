@@ -8,7 +8,6 @@ unknown to the model. Merging needs ids for them nevertheless: they follow the l
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-from tokenizers.processors import TemplateProcessing
 
 from data_prep.tokenizer.describe import TokenizerError
 
@@ -47,11 +46,6 @@ def fairseq_tokenizer(dictionary: Path, codes: Path, *, num_rows: int) -> tuple[
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.decoder = decoders.BPEDecoder(suffix=ENDS)
     tokenizer.add_special_tokens([*FIRST, MASK])
-    tokenizer.post_processor = TemplateProcessing(
-        single=f"{BOS} $A {EOS}",
-        pair=f"{BOS} $A {EOS} $B {EOS}",
-        special_tokens=[(name, pieces[name]) for name in (BOS, EOS)],
-    )
     return tokenizer, unknown
 
 

@@ -16,6 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from data_prep.files.atomic import save_text
+from data_prep.files.quoting import first_line
 from finetune.models.kept_model import save_model
 from finetune.protocol import Protocol
 from finetune.results.model_folder import has_model, remove_model
@@ -121,8 +122,7 @@ class TrialRunner:
             result = result_of(trial, context.protocol, "diverged", reason=str(error))
         except Exception as error:
             save_text(folder / "error.txt", traceback.format_exc())
-            first_line = str(error).partition("\n")[0]
-            reason = f"{type(error).__name__}: {first_line}"
+            reason = f"{type(error).__name__}: {first_line(error)}"
             result = result_of(trial, context.protocol, "failed", reason=reason)
         is_bf16 = uses_bf16(context.protocol.precision, self._device)
         computed = {

@@ -56,8 +56,8 @@ def _example(task: Task, row: FileRow, file: Path, *, number: int, is_labelled: 
         if word not in task.labels:
             known = [plain(label) for label in task.labels]
             raise TaskError(
-                f"{file}, row {row.number}: unknown {where}{nearest(word, known)}; {task.name} has "
-                f"{', '.join(known[:MAX_NAMED_LABELS])}; fix or remove the row"
+                f"{file}, row {row.number}: unknown {where}{nearest(word, known, {})}; {task.name} "
+                f"has {', '.join(known[:MAX_NAMED_LABELS])}; fix or remove the row"
             )
         found.append(task.labels.index(word))
     label = tuple(sorted({*found})) if task.kind == "multi-label" else found[0]

@@ -149,7 +149,8 @@ def check_columns(where: str, needed: Sequence[str], found: Sequence[str]) -> No
         if column not in found:
             listed = ", ".join(plain(name) for name in found[:MAX_NAMED_COLUMNS])
             raise TaskError(
-                f"{where}: no column {column!r}{nearest(column, found)}; it has {listed or 'none'}"
+                f"{where}: no column {column!r}{nearest(column, found, {})}; it has "
+                f"{listed or 'none'}"
             )
 
 

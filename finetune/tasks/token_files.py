@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from data_prep.files.quoting import quoted
+from data_prep.files.quoting import is_unicode, quoted
 from finetune.tasks.tables import lines_of
 from finetune.tasks.task import Answer, Example, Kind, TaskError
 
@@ -58,6 +58,8 @@ def read_questions(file: Path, is_labelled: bool) -> list[Example]:
             for paragraph in article["paragraphs"]:
                 for one in paragraph["qas"]:
                     texts, answers = (one["question"], paragraph["context"]), one.get("answers", ())
+                    if not all(isinstance(text, str) and is_unicode(text) for text in texts):
+                        raise TypeError("a question or context is no text")
                     label = tuple(Answer(each["answer_start"], each["text"]) for each in answers)
                     for start, text in label:
                         if texts[1][start : start + len(text)] != text:
@@ -67,7 +69,9 @@ def read_questions(file: Path, is_labelled: bool) -> list[Example]:
                             )
                     identity = str(one.get("id", len(found)))
                     found.append(Example(texts, label if is_labelled else None, identity))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except TaskError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TaskError(
             f"{file} has not the form of SQuAD ({error!r}): data, paragraphs, context, qas, "
             "question, answers, text, answer_start; a table of JSON is a .jsonl file"

@@ -20,7 +20,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from finetune.results.result import Scores
-from finetune.tasks.task import Example, Task, TaskData
+from finetune.tasks.task import Task, TaskData
 
 Metric = Callable[[ArrayLike, ArrayLike], float]
 
@@ -130,7 +130,7 @@ def majority_scores(data: TaskData) -> Scores:
     Of equally frequent labels the first counts; of several labels, the most frequent set. Answers
     are empty.
     """
-    kind, known = data.task.kind, _labels(data.train)
+    kind, known = data.task.kind, list[Any](one.label for one in data.train)
     guess: Any = ""
     if kind == "regression":
         guess = sum(known) / len(known)
@@ -140,9 +140,5 @@ def majority_scores(data: TaskData) -> Scores:
     scores = {}
     for split, examples in data.development.items():
         guesses = [[guess] * len(one.texts) if kind == "tags" else guess for one in examples]
-        scores[split] = scores_of(data.task, guesses, _labels(examples))
+        scores[split] = scores_of(data.task, guesses, [one.label for one in examples])
     return scores
-
-
-def _labels(examples: Sequence[Example]) -> list[Any]:
-    return [example.label for example in examples if example.label is not None]

@@ -60,7 +60,8 @@ def windows(number: int, example: Example, encoder: TextEncoder, length: int) ->
     spans = [(begin, max(end, n)) for (begin, end), n in zip(spans, after, strict=False)]
     start_of_pair = [cls, *question, *encoder.between]
     room, first = length - len(start_of_pair) - 1, len(start_of_pair)
-    for start in range(0, max(1, len(ids) - length // 4), room - length // 4):
+    overlap = min(length // 4, room - 1)
+    for start in range(0, max(1, len(ids) - overlap), room - overlap):
         window = slice(start, start + room)
         where = numpy.array([(0, 0), *spans[window]], numpy.int32)
         row = numpy.array([*start_of_pair, *ids[window], sep], numpy.int32)

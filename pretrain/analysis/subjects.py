@@ -65,7 +65,7 @@ class Subject:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.settings.seed)
             model = build_objective(*kind)
-        if step == 0 and not _has_checkpoint(self.folder, step):
+        if step == 0 and 0 not in map(step_of, checkpoints_of(self.folder)):
             load_initial_weights(model, self.settings, self._shards())
         else:
             model.load_state_dict(load_pretrained(self.folder, checkpoint=step).weights)
@@ -171,19 +171,15 @@ def _read(folder: Path, label: str, scope: Scope) -> Subject:
 
 
 def _steps(folder: Path, settings: RunSettings, scope: Scope) -> tuple[int, ...]:
-    can_begin = settings.initial_weights is None or _has_checkpoint(folder, 0)
+    found = [step_of(checkpoint) for checkpoint in checkpoints_of(folder)]
+    can_begin = settings.initial_weights is None or 0 in found
     if scope.step == 0 and can_begin:
         return (0,)
     if scope.step is not None:
         return (step_of(chosen_checkpoint(folder, scope.step)),)
-    found = [step_of(checkpoint) for checkpoint in checkpoints_of(folder)]
     if not scope.over_training:
         return (found[-1],)
     return tuple(sorted({*found, *([0] if can_begin else [])}))
-
-
-def _has_checkpoint(folder: Path, step: int) -> bool:
-    return step in map(step_of, checkpoints_of(folder))
 
 
 def _labels(places: Sequence[Path]) -> list[str]:

@@ -13,9 +13,11 @@ def micro_sequences(settings: RunSettings, world_size: int) -> int:
     batch, drop = settings.batch, settings.layer_drop
     draws = 1 if drop.schedule == "none" else drop.draws or 1
     if batch.global_sequences % world_size:
+        below = batch.global_sequences // world_size * world_size
+        near = f"{below} or {below + world_size}" if below else str(world_size)
         raise ConfigError(
             f"batch.global_sequences={batch.global_sequences} does not divide by {world_size} "
-            f"ranks; start others, or take {_multiple_near(batch.global_sequences, world_size)}"
+            f"ranks; start others, or take {near}"
         )
     share = batch.global_sequences // world_size
     if share % draws:
@@ -54,8 +56,3 @@ def micro_batches_per_step(settings: RunSettings, world_size: int) -> int:
         ConfigError: the global batch does not divide.
     """
     return settings.batch.global_sequences // (micro_sequences(settings, world_size) * world_size)
-
-
-def _multiple_near(number: int, divisor: int) -> str:
-    below = number // divisor * divisor
-    return f"{below} or {below + divisor}" if below else str(divisor)

@@ -155,11 +155,11 @@ def has_ended(folder: Path) -> bool:
 
 
 def diverged_at_once(folder: Path) -> bool:
-    """Return whether an anomaly stopped a run before it had a finite held-out loss."""
+    """Return whether an anomaly stopped a run before it had a finite held-out loss after step 0."""
     if (folder / RESULT_FILE).is_file() or not was_stopped_by_anomaly(folder):
         return False
-    losses = [line["loss"] for line in read_checked_lines(folder / "evals.jsonl", EvaluationLine)]
-    return not any(map(math.isfinite, losses))
+    lines = read_checked_lines(folder / "evals.jsonl", EvaluationLine)
+    return not any(line["step"] and math.isfinite(line["loss"]) for line in lines)
 
 
 def settings_of(folder: Path) -> dict[str, Any]:

@@ -99,6 +99,8 @@ class Engine:
         # A fixed loss scale, one that is not 0, never changes.
         is_dynamic = self.scales_loss and not fp16.get("loss_scale", 0)
         self.smallest_loss_scale = fp16.get("min_loss_scale", 1) if is_dynamic else None
+        if self.scales_loss:  # DeepSpeed 0.19.8 would divide gradients by the next step's scale
+            self._optimizer._update_scale = lambda has_overflow: None
         are_divided = self.zero_stage == 3
         self.weights = ComputingWeights(
             self._module, self._optimizer, ranks, are_divided=are_divided
@@ -145,6 +147,8 @@ class Engine:
         if self._clears_gradients:
             self._optimizer.grad_partitions_flat_buffer.zero_()  # as DeepSpeed 0.19.8 calls it
         skipped = self._engine.skipped_steps > skipped_before
+        if self.scales_loss:
+            self._optimizer.loss_scaler.update_scale(skipped)
         if skipped:
             self.weights.gather_small()
         return StepResult(

@@ -64,8 +64,8 @@ class ReportFolder:
         """
         if not self.folder.is_dir():
             return []
-        found = sorted(entry.name for entry in self.folder.iterdir())
-        if all(name.startswith(PARTIAL) for name in found):
+        names = (entry.name for entry in self.folder.iterdir())
+        if not (found := sorted(name for name in names if not name.startswith(PARTIAL))):
             return []
         try:
             record = json.loads((self.folder / RECORD_FILE).read_bytes())["files"]

@@ -25,7 +25,7 @@ def amount(value: float | None, axis: str) -> str:
     if axis == "step":
         return f"{value:,.0f}"
     for size, name in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
+        if value >= 0.999995 * size:  # 999,999 is 1.00 M
             return f"{value / size:.2f} {name}"
     return f"{value:.0f}"
 

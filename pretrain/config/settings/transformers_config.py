@@ -1,5 +1,6 @@
 """The configuration of a model of transformers, read into and out of the settings of a run."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,7 +74,7 @@ def with_configuration(values: dict[str, Any]) -> dict[str, Any]:
                     "the setting"
                 )
             filled[name] = given
-            if not isinstance(given, str):
+            if isinstance(given, int | float):
                 changes |= dict.fromkeys(known, given + reserved)
     content = json.loads(_changed(config, changes, kind).to_json_string(use_diff=False))
     content = {name: value for name, value in content.items() if name not in LEFT_OUT}
@@ -173,7 +174,7 @@ def _changed(config: Any, changes: dict[str, Any], kind: Any) -> Any:
 
 def _number(value: Any) -> Any:
     """Return a number, which the command line may give as text."""
-    try:
-        return json.loads(str(value))
-    except ValueError:
-        return value  # pydantic reports it by name
+    for read in (json.loads, int, float):
+        with contextlib.suppress(ValueError):
+            return read(str(value))
+    return value  # pydantic reports it by name

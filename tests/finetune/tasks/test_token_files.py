@@ -50,7 +50,7 @@ def test_questions_have_the_places_of_their_answers_or_none(tmp_path):
     asked = squad(question("Who?", "Anna"), question("Where?", "Cairo", "in Cairo"), question("?"))
     data = read_own(own(tmp_path, ".json", train=asked, dev=asked))
     assert [example.texts for example in data.train] == [
-        *((text, CONTEXT) for text in ("Who?", "Where?", "?")),
+        *((text, CONTEXT) for text in ("Who?", "Where?", "?"))
     ]
     places = [((0, "Anna"),), ((14, "Cairo"), (11, "in Cairo")), ()]
     assert [example.label for example in data.train] == places
@@ -73,6 +73,8 @@ def test_questions_have_the_places_of_their_answers_or_none(tmp_path):
         (".conll", "\n", "has no words"),
         (".conll", "a O\n", "no tag but O"),
         (".json", "[]", "has not the form of SQuAD"),
+        (".json", squad(question(None)), "a question or context is no text"),
+        (".json", "[" * 100_000, "has not the form of SQuAD (RecursionError"),
         (".json", '{"data": []}', "has no questions"),
         (".json", squad(question("Where?", "Rome")), "'Rome' to 'Where?' is not at character -1"),
     ],
@@ -80,7 +82,7 @@ def test_questions_have_the_places_of_their_answers_or_none(tmp_path):
 def test_a_bad_file_is_answered_with_the_fix(tmp_path, suffix, content, message):
     with pytest.raises(TaskError) as caught:
         read_own(own(tmp_path, suffix, train=content, dev=content))
-    assert message in str(caught.value)
+    assert message in str(caught.value) and "TaskError" not in str(caught.value)
 
 
 def test_options_of_tables_are_refused(tmp_path):

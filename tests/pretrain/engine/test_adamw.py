@@ -149,8 +149,7 @@ def fused_adam_on_a_cpu(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "stage"),
-    [("deepspeed", "torch", 0), ("torch", "deepspeed", 1)],
+    ("first", "second", "stage"), [("deepspeed", "torch", 0), ("torch", "deepspeed", 1)]
 )
 def test_a_run_continues_with_another_implementation_of_adamw(
     fused_adam_on_a_cpu, first, second, stage, tmp_path

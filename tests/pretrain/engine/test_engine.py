@@ -144,3 +144,18 @@ def test_an_fp16_overflow_skips_the_step_and_halves_the_scale_which_a_resume_kee
     again.restore(case.saved(engine, tmp_path, 9))
     assert again.loss_scale() == engine.loss_scale() == found[-1][1]
     assert again.snapshot().counters == engine.snapshot().counters
+
+
+@pytest.mark.parametrize("name", ["zero1_fp16", "zero3_fp16"])
+def test_the_step_at_which_the_loss_scale_grows_is_as_large_as_any(monkeypatch, name):
+    monkeypatch.setattr(get_accelerator(), "is_fp16_supported", lambda: True)
+    ranks, found = start_ranks(), []
+    settings = case.case_settings("--optimizer.max_gradient_norm", "100")
+    for window in (2, 1000):
+        config = read_ds_config(name, "cpu")
+        config["fp16"] |= {"initial_scale_power": 12, "loss_scale_window": window}
+        engine = case.build_engine(settings, ranks, config)
+        found += case.train_steps(engine, settings, range(6))
+        assert engine.loss_scale() == 2.0**12 * (4 if window == 2 else 1)
+    for each, other in zip(found[:2], found[2:], strict=True):  # losses, norms
+        assert each == pytest.approx(other, rel=1e-3)

@@ -109,8 +109,7 @@ def test_a_step_never_waits_for_the_device():
 
 @pytest.mark.parametrize("length", [64, 128, 192, 512])
 @pytest.mark.parametrize(
-    ("attention", "positions"),
-    list(product(("eager", "sdpa", "triton"), ("bert-a", "tupe-a"))),
+    ("attention", "positions"), list(product(("eager", "sdpa", "triton"), ("bert-a", "tupe-a")))
 )
 def test_every_attention_agrees_with_the_reference(attention, positions, length):
     """192 and 64 leave half a tile, where some kernels have given NaN."""

@@ -72,10 +72,7 @@ def chosen(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "drop"),
-    [
-        ("zero1_fp16", ()),
-        ("zero0_bf16_autocast", ("--layer_drop.schedule", "progressive")),
-    ],
+    [("zero1_fp16", ()), ("zero0_bf16_autocast", ("--layer_drop.schedule", "progressive"))],
 )
 def test_a_rank_that_runs_out_of_memory_tries_the_next_divisor(chosen, name, drop):
     assert chosen(9, *drop, name=name) == MicroBatches(8, per_step=3)

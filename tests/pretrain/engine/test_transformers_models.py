@@ -279,7 +279,7 @@ def test_dropout_is_what_is_given_though_a_file_has_a_whole_number(saved):
     folder = saved(whole_model("bert"))
     text = (folder / "config.json").read_text()
     (folder / "config.json").write_text(text.replace('dropout_prob": 0.0', 'dropout_prob": 0'))
-    model = settings_of(folder, "--model.dropout", "0.25").model
+    model = settings_of(folder, "--model.dropout", ".25").model
     assert (model.dropout, model.transformers["hidden_dropout_prob"]) == (0.25, 0.25)
 
 

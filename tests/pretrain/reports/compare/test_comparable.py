@@ -45,14 +45,7 @@ def test_precisions_that_were_chosen_and_what_was_not_recorded_are_no_difference
     assert not any("different launches" in note for note in compare(runs(baseline, old)).notes)
 
 
-@pytest.mark.parametrize(
-    "doubt",
-    [
-        {"threads": 2},
-        {"precision": "float32"},
-        {"hosts": 2},
-    ],
-)
+@pytest.mark.parametrize("doubt", [{"threads": 2}, {"precision": "float32"}, {"hosts": 2}])
 def test_time_that_cannot_be_compared_is_no_axis_and_the_first_note_says_why(
     baseline, tmp_path, doubt
 ):

@@ -26,11 +26,7 @@ def words(shards):
     ("gpus", "options", "launched"),
     [
         (2, [], HERE),
-        (
-            8,
-            ["--gpus", "2"],
-            HERE,
-        ),
+        (8, ["--gpus", "2"], HERE),
         (0, ["--hostfile", "hosts"], f"deepspeed {ONE} --hostfile hosts --module pretrain"),
         (
             1,

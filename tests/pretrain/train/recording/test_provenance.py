@@ -39,8 +39,7 @@ def test_code_that_lies_in_the_checkout_of_something_else_has_no_commit(checkout
 
 
 @pytest.mark.parametrize(
-    ("variables", "hosts"),
-    [({}, 1), ({"LOCAL_WORLD_SIZE": "8"}, 2), ({"LOCAL_SIZE": "4"}, 4)],
+    ("variables", "hosts"), [({}, 1), ({"LOCAL_WORLD_SIZE": "8"}, 2), ({"LOCAL_SIZE": "4"}, 4)]
 )
 def test_launchers_tell_how_many_machines_there_are(variables, hosts):
     assert num_hosts(16, variables) == hosts

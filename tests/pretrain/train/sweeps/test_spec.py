@@ -127,10 +127,7 @@ def test_a_sweep_in_place_of_a_recipe_is_one_line(written, monkeypatch, command,
         ("steps = 3\narms.a = 'bert_r'", r"steps is a setting of runs; put it under \[settings\]"),
         ("sedes = 3\narms.a = 'bert_r'", "there is no setting sedes; did you mean seeds"),
         ("seeds = [1, 1]\narms.a = 'bert_r'", "seeds .1, 1.: .*each once"),
-        (
-            "seeds = 99999\narms.a = 'bert_r'",
-            "seeds 99999: give how many, at most 1,000",
-        ),
+        ("seeds = 99999\narms.a = 'bert_r'", "seeds 99999: give how many, at most 1,000"),
         ("budget = 'euros=3'\narms.a = 'bert_r'", "budget 'euros=3': give tokens"),
         ("tune.share = 0.5\narms.a = 'bert_r'", r"\[tune\] names no setting"),
         (
