@@ -75,7 +75,7 @@ KNOWN_ONCE = {**REMOVED, **REMOVED_WORDS}
 def nearest(name: str, known: Sequence[str], removed: Mapping[str, Removed] = KNOWN_ONCE) -> str:
     """Return "; did you mean X?" for the names that begin so or the most similar one, or nothing.
 
-    For a setting or command that is no more, what to do instead: names of the user's pass {}.
+    For one of those that are no more (`removed`; {} for names of the user), what to do instead.
     """
     bare = name.lstrip("-")
     gone = removed.get(bare.replace("-", "_"), removed.get(bare.partition(".")[0]))

@@ -106,7 +106,7 @@ class Saver:
                 parts={name: part for found in parts for name, part in found.items()},
                 engine=snapshot.counters,
                 progress=progress,
-                run=self._together(lambda: identity_of(self._run)[0])[0],
+                run=self._together(lambda: identity_of(self._run)[0] if is_first else None)[0],
             )
             self._together(lambda: self._write_records_through() if is_first else None)
             self._together(lambda: complete(partial, content) if is_first else None)

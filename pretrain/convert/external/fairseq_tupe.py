@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data_prep.files.quoting import plain, quoted
+from data_prep.files.quoting import first_line, plain, quoted
 from data_prep.shards.manifest import TOKENIZER_FILE
 from data_prep.text.text_encoder import TextEncoder, text_encoder_at
 from data_prep.tokenizer.describe import record_of
@@ -164,7 +164,7 @@ def _content(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         with torch.serialization.safe_globals(harmless):
             state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # of any class: the file may hold anything
-        reason = plain(str(error).strip().partition("\n")[0])
+        reason = plain(first_line(error))
         raise ConfigError(
             f"{file} is damaged, or holds more than can be read without executing what is in it "
             f"({reason}); where you trust it, save its entries 'args' and 'model' alone with "

@@ -56,8 +56,6 @@ case $call in
       "held_out_loss": '${loss:-5.5}'}'
     if [[ -n ${STUB_DIVERGES:-} && $call == $STUB_DIVERGES ]]; then
       mkdir -p "$folder/trouble"
-      echo '{"step": 0, "tokens": 0, "training_seconds": 0, "flops": 0, "loss": 9}' \
-        >"$folder/evals.jsonl"  # of the weights that it began with
       echo '{"action": "stop"}' >>"$folder/trouble/decisions.jsonl"; exit 1
     fi
     [[ -n ${STUB_NO_RESULT:-} ]] || echo "$result" >"$folder/result.json" ;;
