@@ -16,9 +16,8 @@ def main(words: list[str]) -> None:
     from pretrain.commands.catalog import COMMANDS
 
     if is_launched():
-        # Ignored by the launcher, and so far by its ranks: see `Child`.
-        for number in (signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, signal.SIG_DFL)
+        # Blocked in the launcher, and so far in its ranks: see `Child`.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGUSR1))
         os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)  # of the launcher: `import_deepspeed`
     words = [word for word in words if not word.startswith(LAUNCHER_OPTIONS)]
     run_command(COMMANDS, words)

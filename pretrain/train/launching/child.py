@@ -187,6 +187,8 @@ def last_line(output: Path) -> str:
 
 
 def _leave_signals_to_ranks() -> None:
-    """Ignore what a queue, or `Child`, sends to every process: only the ranks may act on it."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    """Block what a queue, or `Child`, sends to every process: only the ranks may act on it.
+
+    The launcher would replace an ignored SIGTERM by its own handler, which kills ranks after 30 s.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGUSR1))

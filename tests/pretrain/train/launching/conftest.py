@@ -81,6 +81,7 @@ def hear(number, frame):
 
 for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
     signal.signal(number, hear)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 note("ready")
 if Path(os.environ["CALLS"]).read_text().count("ready") == 2:
     Path(os.environ["CALLS"] + ".waiting").write_text("waits")
@@ -97,7 +98,7 @@ if SECONDS:
     Path(os.environ["CALLS"] + ".waiting").write_text("waits")
     time.sleep(SECONDS)
 ranks = [subprocess.Popen([RANK, *sys.argv[1:]]) for _ in range(2)]
-signal.signal(signal.SIGTERM, lambda *_: None)
+signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
 sys.exit(max(rank.wait() for rank in ranks))
 """
 

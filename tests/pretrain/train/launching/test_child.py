@@ -88,16 +88,15 @@ def test_a_second_signal_ends_a_launcher_whose_ranks_do_not_hear(stubs, shards):
 
 
 def test_a_rank_can_be_stopped_before_it_trains(monkeypatch):
-    """The launcher ignores the signals of a queue, and its ranks inherit that."""
-    before = [signal.signal(number, signal.SIG_IGN) for number in SIGNALS[1:]]
+    """The launcher blocks the signals of a queue, and its ranks inherit that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS[1:])
     monkeypatch.setenv("RANK", "0")
     try:
         with pytest.raises(SystemExit):
             main(["train", "--help"])
-        assert {signal.getsignal(number) for number in SIGNALS[1:]} == {signal.SIG_DFL}
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & set(SIGNALS[1:])
     finally:
-        for number, handler in zip(SIGNALS[1:], before, strict=True):
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def test_a_child_reads_nothing_and_has_a_status_as_in_a_shell(capfd):
@@ -157,7 +156,8 @@ def test_two_ranks_below_the_real_launcher_save_and_the_status_is_0(
     words = command.words("--run-folder", folder, "--steps", 1_000_000, "--gpus", 2)
     process = command.start(words)
     wait_for_step(process, folder, 5)
-    os.killpg(process.pid, signal.SIGINT)
+    for child in [*psutil.Process(process.pid).children(recursive=True), process]:
+        child.send_signal(signal.SIGTERM)  # as a queue does
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors[-3000:]
     assert (folder / "checkpoints" / f"step_{step_of(output, folder):08d}").is_dir()
