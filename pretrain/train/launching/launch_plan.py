@@ -84,9 +84,9 @@ class LaunchPlan:
         """Return the environment of the trainer.
 
         The programs of this Python are on its PATH, although its environment need not be active:
-        DeepSpeed compiles with ninja.
+        DeepSpeed compiles with ninja. The numbers of GPUs are nvidia-smi's.
         """
-        variables = dict(os.environ)
+        variables = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | dict(os.environ)
         search = variables.get("PATH", os.defpath).split(os.pathsep)
         own = str(Path(sys.executable).parent)
         if own not in search:
