@@ -1,5 +1,6 @@
 """Runs child processes, and passes on to them what asks this process to stop."""
 
+import contextlib
 import os
 import re
 import signal
@@ -10,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
+
+import psutil
 
 from data_prep.files.program import own_packages_first
 from pretrain.distributed.processes import STARTER
@@ -80,6 +83,9 @@ class Child:
         """Start it."""
         stream = None if self.output is None else self.output.open("ab")
         variables = own_packages_first(os.environ if self._variables is None else self._variables)
+        # What a queue sends to every process is for ranks. Their launcher would not ignore SIGTERM,
+        # which it handles, but kill them after 30 s.
+        blocked = (signal.SIGTERM, signal.SIGUSR1) if self._has_ranks else ()
         self._process = subprocess.Popen(
             self.words,
             env=variables | {STARTER: str(os.getpid())},
@@ -87,7 +93,7 @@ class Child:
             stdout=stream,
             stderr=stream,
             process_group=0,
-            preexec_fn=_leave_signals_to_ranks if self._has_ranks else None,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, blocked),
         )
         if stream is not None:
             stream.close()
@@ -107,7 +113,11 @@ class Child:
         """Ask ranks again, which may not have been started at the first request."""
         if self._asked_at and time.monotonic() - self._repeated_at > REPEAT_SECONDS:
             assert self._process is not None
-            os.killpg(self._process.pid, signal.SIGUSR1)
+            with contextlib.suppress(psutil.Error):  # one of them has ended
+                # Not what ranks have started: the compiler of torch would die, and its rank wait.
+                for launcher in psutil.Process(self._process.pid).children():
+                    for rank in launcher.children():
+                        rank.send_signal(signal.SIGUSR1)
             self._repeated_at = time.monotonic()
 
     def status(self) -> int | None:
@@ -184,11 +194,3 @@ def last_line(output: Path) -> str:
     written = (line.strip() for line in reversed(lines))
     own = (line for line in written if line and not LINE_OF_LAUNCHER.match(line))
     return next(own, "it wrote nothing")
-
-
-def _leave_signals_to_ranks() -> None:
-    """Block what a queue, or `Child`, sends to every process: only the ranks may act on it.
-
-    The launcher would replace an ignored SIGTERM by its own handler, which kills ranks after 30 s.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGUSR1))
