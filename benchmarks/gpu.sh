@@ -55,7 +55,7 @@ case ${1:-} in
   -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && exit ;;
 esac
 out=$(cd "$caller" && mkdir -p "${1:-gpu_results}" && cd "${1:-gpu_results}" && pwd) || exit 1
-work=$(mktemp -d) shown=() && trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d) shown=() && trap 'rm -rf "$work"' EXIT && trap 'exit 130' INT TERM
 if [[ -f $here/tupelo.tgz ]]; then
   mkdir "$work/code" "$work/site" && cd "$work/code" && tar xzf "$here/tupelo.tgz" || exit 1
   python3 -m pip install -q --no-index --no-deps --target "$work/site" "$here"/wheels/*.whl || exit 1

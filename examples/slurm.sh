@@ -42,7 +42,7 @@ train() {
     set -- train "$@" --run-folder "$folder"
   fi
   # shellcheck disable=SC2016 # each task has variables of its own
-  srun bash -c '
+  srun --kill-on-bad-exit bash -c '
     export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID
     export WORLD_SIZE=$SLURM_NTASKS LOCAL_WORLD_SIZE=$((SLURM_NTASKS / SLURM_NNODES))
     exec tupelo "$@"' rank "$@"

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -84,13 +85,14 @@ def with_cuda_of_pip() -> Iterator[None]:
         for library in libraries[:1]:
             Path(links, "libcudart.so").symlink_to(library)  # the name by which it is linked
         includes = [str(folder / "include") for folder in folders]
-        for name, added in (("CPLUS_INCLUDE_PATH", includes), ("LIBRARY_PATH", [links])):
+        own = [str(Path(sys.executable).parent)]  # ninja, where the environment is not active
+        added_to = {"CPLUS_INCLUDE_PATH": includes, "LIBRARY_PATH": [links], "PATH": own}
+        for name, added in added_to.items():
             os.environ[name] = os.pathsep.join([*filter(None, [before.get(name)]), *added])
         # DeepSpeed cannot read an architecture such as "10.0a"; without the list it asks the GPU.
         os.environ.pop("TORCH_CUDA_ARCH_LIST", None)
         try:
             yield
         finally:
-            for name in ("CPLUS_INCLUDE_PATH", "LIBRARY_PATH"):
-                del os.environ[name]
+            os.environ.clear()
             os.environ.update(before)

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 
 import torch
 
+from data_prep.files.errors import UserError
 from data_prep.files.quoting import on_one_line
-from data_prep.shards.manifest import ShardError
-from pretrain.config.errors import AnomalyError, ConfigError
+from pretrain.config.errors import ConfigError
 from pretrain.distributed.ranks import Ranks, start_ranks, stop_ranks
 from pretrain.distributed.signals import Interruption, silence_unread_output
 
@@ -74,7 +74,7 @@ def failures_end_the_job(ranks: Ranks, interruption: Interruption) -> Iterator[N
             text = f"rank {ranks.rank} failed:\n{traceback.format_exc()}"
             if lost is not None:
                 text = f"rank {ranks.rank}: {lost}\n"
-            elif isinstance(known, (ConfigError, ShardError, AnomalyError)):
+            elif isinstance(known, UserError):
                 text = f"error: {on_one_line(known)}\n"
             try:
                 silence_unread_output()

@@ -5,8 +5,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from data_prep.shards.format import ShardSet
 from data_prep.shards.manifest import MANIFEST_FILE, sha256_of
 from pretrain.checkpoint.folders import identity_of
@@ -78,8 +76,6 @@ def run(
     executed = engine.micro_batches.of(settings)
     if ranks.is_first:
         print(engine.describe())
-        if ranks.world_size == 1 and (gpus := torch.cuda.device_count()) > 1:
-            print(f"note: one of {gpus} GPUs is used; a launcher starts if nvidia-smi lists more")
         if predicts_words:
             print(f"unigram entropy, the loss of word frequencies alone: {entropy:.4f}")
     progress = Progress(executed, ranks.world_size)

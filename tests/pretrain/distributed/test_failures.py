@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from data_prep.files.errors import UserError
 from pretrain.config.errors import ConfigError
 from pretrain.distributed.failures import failures_end_the_job, lost_process
 from pretrain.distributed.ranks import Ranks, start_ranks
@@ -53,6 +54,14 @@ def test_a_gpu_whose_memory_runs_out_is_one_line_with_what_to_do():
         raise torch.OutOfMemoryError(complaint + " GiB." * 100 + "\nand more")
     message = str(raised.value)
     assert message.startswith(complaint) and "\n" not in message and len(message) < 400
+
+
+def test_an_error_of_the_user_is_one_line_of_a_rank_too(monkeypatch, capsys):
+    monkeypatch.setattr("os._exit", lambda _: None)
+    ranks, interruption = Ranks(0, 2, "cpu"), SimpleNamespace(leave=lambda: None)
+    with pytest.raises(UserError), failures_end_the_job(ranks, interruption):
+        raise UserError("there is no such folder")
+    assert capsys.readouterr().err == "\nerror: there is no such folder\n"
 
 
 @pytest.mark.ranks

@@ -48,10 +48,12 @@ def test_compilers_find_in_packages_of_pip_what_the_toolkit_lacks(tmp_path, monk
     (tmp_path / "library.cpp").write_text("int version() { return 13; }")
     shared = ["g++", "-shared", tmp_path / "library.cpp", "-o", cuda / "lib/libcudart.so.13"]
     subprocess.run(shared, check=True)
+    monkeypatch.setenv("PATH", os.defpath)
     before, build = dict(os.environ), ["g++", program, "-o", tmp_path / "program", "-lcudart"]
     assert subprocess.run(build, stderr=subprocess.DEVNULL).returncode != 0
     with deepspeed_library.with_cuda_of_pip():
         subprocess.run(build, check=True)
+        assert shutil.which("ninja")
     assert os.environ == before
 
 
