@@ -41,7 +41,7 @@ for word in "$@"; do
   case $option in
     --arms=*) arms+=("${word#--arms=}") option=--arms ;;
     --arms) [[ $word == --arms ]] || arms+=("$word") ;;
-    --smoke) arms+=(smoke) ;;
+    --smoke) arms+=(smoke) option='' ;;
     *) options+=("$word") ;;
   esac
 done

@@ -148,7 +148,7 @@ class CommandParser(argparse.ArgumentParser):
             raise ConfigError(message)
         if not unknown[0].startswith("-"):
             raise ConfigError(
-                f"{unknown[0]} belongs to no option: most take one value; separate several "
+                f"{unknown[0]} belongs to no option; leave it out, or separate the values of one "
                 "with commas and no spaces, such as 100,200; several recipes: tupelo sweep"
             )
         name = unknown[0].partition("=")[0]

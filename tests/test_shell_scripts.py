@@ -218,7 +218,7 @@ def test_help_is_the_header_installs_nothing_and_tells_options_that_there_are(
         ("--name x --corpus a b --steps 7", "sweep --name x --corpus a b --steps 7"),
         ("--arms bert_a mine --seeds 3", "sweep bert_a mine --seeds 3"),
         ("--seeds 1 2 --arms=bert_a tupe_r --dry-run", "sweep bert_a tupe_r --seeds 1 2 --dry-run"),
-        ("--dry-run --smoke", "sweep smoke --dry-run"),
+        ("--dry-run --smoke x", "sweep smoke --dry-run x"),
         ("tiny_cpu --resume --a.b -1 --gpus 2", "train tiny_cpu --resume --a.b -1 --gpus 2"),
         ("tiny_cpu --help", "train tiny_cpu --help"),
     ],

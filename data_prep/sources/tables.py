@@ -80,7 +80,7 @@ def csv_rows(
     first = next(lines, "")
     columns = {mark: next(csv.reader([first], delimiter=mark), []) for mark in delimiters}
     fitting = [mark for mark in delimiters if {*needed} <= {*columns[mark]}]
-    delimiter = (fitting or delimiters)[0]
+    delimiter = fitting[0] if fitting else max(delimiters, key=lambda mark: len(columns[mark]))
     rows = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
     for row in rows:
         yield rows.line_num, row

@@ -99,8 +99,9 @@ def default_folder(models: Sequence[str], protocol: Protocol) -> Path:
     """
     place = Path(models[0])
     if len(models) > 1 or not place.is_dir() or is_model(place):
+        missing = "" if place.exists() else f"there is no {place} here; for a model of the Hub: "
         raise ConfigError(
-            "say where the results go, such as --to runs/finetune: only those of one run have a "
-            "place of their own"
+            f"{missing}say where the results go, such as --to runs/finetune: only those of one run "
+            "have a place of their own"
         )
     return Path(run_of(place.absolute()), "finetune", protocol.name)

@@ -131,8 +131,8 @@ def read_own(own: OwnTask) -> TaskData:
         train = [*compress(train, map(operator.not_, held_out))]
         if not dev or not train:
             raise TaskError(
-                f"{own.train}: {counted(every, 'row')} are too few to hold some out; give a "
-                "development file"
+                f"{own.train}: {counted(every, 'row')} are too few, or too alike, to hold some "
+                "out; give a development file"
             )
         notes.append(f"no development file: {len(dev):,} of the {every:,} rows are held out")
     if task.kind == "classification":

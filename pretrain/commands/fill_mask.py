@@ -9,7 +9,7 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tupelo fill-mask`."""
     parser.add_argument("run", help="run (newest checkpoint), checkpoint, export or external model")
-    parser.add_argument("text", help="text with one or more [MASK]")
+    parser.add_argument("text", nargs="+", help="text with one or more [MASK]")
     parser.add_argument("--top", type=int, default=5, help="guesses per mask (default: 5)")
 
 
@@ -20,13 +20,13 @@ def main(arguments: argparse.Namespace) -> None:
     from pretrain.convert.fill_mask import fill_mask
     from pretrain.convert.pretrained import load_pretrained, restored_network
 
-    pretrained = load_pretrained(arguments.run)
+    pretrained, text = load_pretrained(arguments.run), " ".join(arguments.text)
     step = "" if pretrained.step is None else f", step {pretrained.step:,}"
-    print(f"{pretrained.name}{step}: {arguments.text}")
+    print(f"{pretrained.name}{step}: {text}")
     guesses_of_masks = fill_mask(
         restored_network(pretrained),
         pretrained.text_encoder,
-        arguments.text,
+        text,
         top=arguments.top,
         longest_row=pretrained.sequence_length,
     )

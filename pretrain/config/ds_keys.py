@@ -28,7 +28,6 @@ class CheckedBlock(BaseModel):
 
 
 SWITCH, ANYTHING = (bool, False), (Any, None)
-TABLE: tuple[Any, Any] = (dict[str, Any], {})
 BLOCKS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
     "fp16": (CheckedBlock, {"enabled": SWITCH}),
     "bf16": (CheckedBlock, {"enabled": SWITCH}),
@@ -37,7 +36,7 @@ BLOCKS: dict[str, tuple[type[BaseModel], dict[str, Any]]] = {
         JsonBlock,
         {"enabled": SWITCH, "dtype": ANYTHING, "lower_precision_safe_modules": ANYTHING},
     ),
-    "timers": (JsonBlock, {"throughput": TABLE}),
+    "timers": (JsonBlock, {"throughput": (dict[str, Any], {})}),
 }
 FROM_RECIPE = (
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),

@@ -6,8 +6,7 @@ from pathlib import Path
 from data_prep.shards.manifest import TOKENIZER_FILE, check_tokenizer, read_manifest
 from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.describe import read_tokenizer
-from pretrain.checkpoint.folders import CHECKPOINTS, newest_checkpoint, step_of
-from pretrain.checkpoint.folders import checkpoints_of as checkpoints_of
+from pretrain.checkpoint.folders import CHECKPOINTS, checkpoints_of, newest_checkpoint, step_of
 from pretrain.checkpoint.format import CheckpointError, load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.config.json_objects import read_json_object
@@ -30,8 +29,8 @@ def load_pretrained(place: str | Path, *, checkpoint: str | int | None = None) -
     """Load a model that was pre-trained here or by another program.
 
     Args:
-        place: a run folder; RUN/checkpoints/step_00010000; a folder of `pretrain export` or
-            `pretrain import`; a model that Hugging Face's transformers saved, or its name on the
+        place: a run folder; RUN/checkpoints/step_00010000; a folder of `tupelo export` or
+            `tupelo import`; a model that Hugging Face's transformers saved, or its name on the
             Hub; or a .pt file of the TUPE authors' code.
         checkpoint: a step of the run, such as 10000 or "step_00010000"; default: the newest.
 

@@ -27,11 +27,7 @@ def run(*words):
     """Run Python with the kernels compiled, not interpreted as in this process."""
     compiled = {name: value for name, value in environment().items() if name != "TRITON_INTERPRET"}
     return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=ROOT,
-        env=compiled,
-        capture_output=True,
-        text=True,
+        [sys.executable, *map(str, words)], cwd=ROOT, env=compiled, capture_output=True, text=True
     )
 
 

@@ -139,13 +139,7 @@ def test_while_a_rank_is_stopped_the_other_waits_and_prints_its_stacks(new_run):
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     "journey",  # (ZeRO stage, ranks) of each launch; the last one ends the run
-    mostly_slow(
-        [
-            [(1, 1), (1, 2)],
-            [(2, 2), (3, 3), (0, 1)],
-        ],
-        "another journey",
-    ),
+    mostly_slow([[(1, 1), (1, 2)], [(2, 2), (3, 3), (0, 1)]], "another journey"),
 )
 def test_a_run_that_is_resumed_elsewhere_has_the_samples_and_losses_of_one_that_stays(
     new_run, material, journey

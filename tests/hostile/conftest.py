@@ -3,8 +3,5 @@
 import hypothesis
 
 hypothesis.settings.register_profile(
-    "long",
-    max_examples=3000,
-    deadline=None,
-    suppress_health_check=list(hypothesis.HealthCheck),
+    "long", max_examples=3000, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
 )

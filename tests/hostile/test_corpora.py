@@ -39,12 +39,7 @@ def test_a_line_of_any_length_is_read_in_parts(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "unit"),
-    [
-        ("a.jsonl", b"x"),
-        ("a.csv", b"text,"),
-        ("a.txt", b" "),
-        ("b.txt:documents=file", b"\n"),
-    ],
+    [("a.jsonl", b"x"), ("a.csv", b"text,"), ("a.txt", b" "), ("b.txt:documents=file", b"\n")],
 )
 def test_a_line_or_document_that_unpacks_to_gigabytes_is_damage(tmp_path, monkeypatch, name, unit):
     monkeypatch.setattr(streams, "LONGEST_LINE", 1 << 18)

@@ -30,8 +30,7 @@ def check_examples(data):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "regression"),
-    [("tsv", True), ("csv", False), ("jsonl", True), ("parquet", False)],
+    ("suffix", "regression"), [("tsv", True), ("csv", False), ("jsonl", True), ("parquet", False)]
 )
 def test_any_file_of_an_own_task_is_read_or_refused(tmp_path, suffix, regression):
     file = tmp_path / f"train.{suffix}"

@@ -49,10 +49,7 @@ JOBS = {
         "--model.vocabulary_size 400 --data.lowercase=false --to NAME/bytes",
     ],
     **{name: [f"{TRAIN} {words}"] for name, words in RUNS.items()},
-    "resumed": [
-        "cut drop/run NAME/run",
-        "train NAME/run --resume --data.shards OLD/shards/rows",
-    ],
+    "resumed": ["cut drop/run NAME/run", "train NAME/run --resume --data.shards OLD/shards/rows"],
     "exports": [
         "export tupe-r-pre/run --to NAME/tupe-r",
         "export bert-a-post/run --to NAME/bert",
@@ -77,9 +74,7 @@ JOBS = {
         "cut OLD/zero2-2/run NAME/run",
         "train NAME/run --elastic --data.shards OLD/shards/rows",
     ],
-    "opened-shards": [
-        f"{TRAIN} --data.shards OLD/shards/bytes --model.vocabulary_size 400",
-    ],
+    "opened-shards": [f"{TRAIN} --data.shards OLD/shards/bytes --model.vocabulary_size 400"],
     "opened-export": [f"{TRAIN} --initial_weights OLD/exports/tupe-r"],
     "opened-model": [f"finetune predict OLD/classes/sweep {PREDICT}"],
 }

@@ -133,12 +133,13 @@ def test_utf16_cut_within_a_character_and_rows_that_are_no_csv_are_damage(tmp_pa
 def test_a_wrong_column_is_refused_at_once_with_the_ones_that_are_there(tmp_path):
     (tmp_path / "a.jsonl").write_text('damaged\n{"body": "x", "n": 1}\n')
     (tmp_path / "a.csv").write_text("body,n\nx,1\n")
+    (tmp_path / "b.csv").write_text("body;n\nx;1\n")
     parquet.write_table(pyarrow.table({"body": ["x"], "n": [1]}), tmp_path / "a.parquet")
     texts = [pyarrow.array(["x"])] * 2
     parquet.write_table(pyarrow.Table.from_arrays(texts, ["text"] * 2), tmp_path / "b.parquet")
     with pytest.raises(CorpusError, match="b.parquet: two columns are called 'text'; rename one"):
         read(tmp_path / "b.parquet")
-    for name in ("a.jsonl", "a.csv", "a.parquet"):
+    for name in ("a.jsonl", "a.csv", "b.csv", "a.parquet"):
         with pytest.raises(CorpusError, match="has no column 'text', it has body, n; say which"):
             read(tmp_path / name)
     file = tmp_path / "a.parquet"

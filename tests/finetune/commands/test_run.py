@@ -229,7 +229,7 @@ def test_another_metric_of_a_sweep_that_is_over_makes_another_table_and_trains_n
         ("--train x.tsv --epochs 0", "epochs='0'"),
         ("--train {files}/train.tsv --label begin", "no column 'begin'.*begins"),
         ("{task} --both_orders own", "both_orders names own, w"),
-        ("{run} --train x.tsv", "say where the results go, such as --to"),
+        ("{run} --train x.tsv", "^say where the results go, such as --to"),
         ("{files} {task} --to {run}/to", "holds no pre-trained model"),
         ("{task} --checkpoints 15", "no checkpoint of step 15; it has: 10, 20"),
         ("{task} --to {files}/train.tsv", "cannot write .*: File exists; choose another folder"),

@@ -56,7 +56,7 @@ def test_questions_have_the_places_of_their_answers_or_none(tmp_path):
     assert [example.label for example in data.train] == places
     assert isinstance(data.train[0].label[0], Answer)
     # Those about one text stay together, here all of them.
-    with pytest.raises(TaskError, match="3 rows are too few to hold some out"):
+    with pytest.raises(TaskError, match="3 rows are too few, or too alike, to hold some out"):
         read_own(own(tmp_path, ".json", train=asked))
 
 

@@ -141,7 +141,7 @@ def test_the_run_folder_tells_what_the_run_was(whole, shards):
 
 
 def test_fill_mask_prints_the_five_best_words(whole, capsys):
-    main(["fill-mask", str(whole), "abcd [MASK] efgh."])
+    main(["fill-mask", str(whole), "abcd", "[MASK]", "efgh."])
     guesses = [line.split() for line in capsys.readouterr().out.splitlines() if "%" in line]
     assert len(guesses) == 5
     probabilities = [float(guess[0].rstrip("%")) for guess in guesses]

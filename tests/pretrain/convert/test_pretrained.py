@@ -8,10 +8,11 @@ import torch
 from tokenizers import Tokenizer
 
 from data_prep.text.text_encoder import TextEncoder
+from pretrain.checkpoint.folders import checkpoints_of
 from pretrain.checkpoint.format import load_weights
 from pretrain.config.errors import ConfigError
 from pretrain.convert.fill_mask import fill_mask
-from pretrain.convert.pretrained import checkpoints_of, load_pretrained, restored_network
+from pretrain.convert.pretrained import load_pretrained, restored_network
 
 
 def guesses_of(pretrained, text, top):

@@ -28,11 +28,7 @@ KINDS = mostly_slow(("tupe-r", "bert-ad", "shaw", "rope"), "further kinds of ter
 
 @pytest.mark.parametrize(
     ("auto_class", "between"),
-    [
-        (AutoModel, []),
-        (AutoModelForMaskedLM, ["labels"]),
-        (AutoModelForQuestionAnswering, ANSWERS),
-    ],
+    [(AutoModel, []), (AutoModelForMaskedLM, ["labels"]), (AutoModelForQuestionAnswering, ANSWERS)],
 )
 def test_the_arguments_are_those_of_bert_in_its_order(exported, auto_class, between):
     model = loaded(auto_class, exported("tupe-r"))
