@@ -104,7 +104,7 @@ class ModelSettings(EncodingSettings):
         if not isinstance(values, dict):
             return values  # pydantic reports it by name
         filled: dict[str, Any] = dict(values)
-        width = quoted(filled.get("width")).strip("'")  # on the command line it is text
+        width = quoted(filled.get("width")).strip("'").removesuffix(".0")  # text on a command line
         if "feedforward_width" not in filled and width.isascii() and width.isdigit():
             filled["feedforward_width"] = 4 * int(width)
         return with_configuration(filled)

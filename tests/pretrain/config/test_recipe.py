@@ -62,7 +62,7 @@ def test_a_recipe_of_the_user_extends_one_of_ours_unless_the_folder_has_one(tmp_
 def test_the_feed_forward_width_of_a_run_follows_another_width_unless_it_is_its_own(tmp_path):
     shape = ("--model.width", "48", "--model.num_heads", "2")
     (tmp_path / "run.json").write_text(as_json(load_settings("tiny_cpu", shape)))
-    wider = load_settings(tmp_path, ["--model.width", "96"])
+    wider = load_settings(tmp_path, ["--model.width", "96.0"])
     assert wider.model.feedforward_width == 4 * 96
     assert settings_with(wider, {"model.width": 24}).model.feedforward_width == 4 * 24
     own = settings_with(wider, {"model.feedforward_width": 50})
