@@ -43,21 +43,10 @@ def build(kind="bert", auto=AutoModel, **more):
 
 def ours(theirs, positions, settings):
     """Return our model with the weights of their BertForMaskedLM, and of its encoding."""
-    model = MaskedLanguageModel(
-        ModelSettings(
-            positions=positions,
-            norm="post",
-            width=32,
-            num_heads=4,
-            num_layers=2,
-            feedforward_width=64,
-            vocabulary_size=64,
-            max_sequence_length=16,
-            dropout=0.0,
-            attention_dropout=0.0,
-            **settings,
-        )
-    )
+    shape = {"width": 32, "num_heads": 4, "num_layers": 2, "feedforward_width": 64}
+    shape |= {"vocabulary_size": 64, "max_sequence_length": 16}
+    settings = {**shape, "dropout": 0.0, "attention_dropout": 0.0, **settings}
+    model = MaskedLanguageModel(ModelSettings(positions=positions, norm="post", **settings))
     stored = theirs.state_dict()
     weights = {
         name: torch.cat([stored[theirs] for theirs in names])

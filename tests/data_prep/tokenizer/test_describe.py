@@ -93,10 +93,7 @@ def test_a_folder_of_hugging_face_is_loaded_with_its_special_tokens(tmp_path, fa
     for text in TEXTS:
         assert ours.encode(text).ids == theirs(text)["input_ids"], text
     record = record_of(
-        ours,
-        tmp_path / "tokenizer.json",
-        kind="loaded",
-        names=special_names_beside(str(tmp_path)),
+        ours, tmp_path / "tokenizer.json", kind="loaded", names=special_names_beside(str(tmp_path))
     )
     assert record.special_tokens == {
         role: getattr(theirs, f"{role}_token_id") for role in ("pad", "unk", "cls", "sep", "mask")

@@ -298,7 +298,8 @@ def test_own_models_take_vectors_and_refuse_what_is_too_long(own_export):
         model(torch.zeros(1, 33, dtype=torch.int64))
     before = model(ids).logits
     size = before.shape[-1]
-    model.resize_token_embeddings(size + 5)
+    model.requires_grad_(False).resize_token_embeddings(size + 5)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
     after = model(ids).logits
     assert after.shape[-1] == size + 5
     torch.testing.assert_close(after[..., :size], before)

@@ -8,6 +8,7 @@ from pretrain.model.encoder import Encoder
 from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.kernels import triton_attention
 from pretrain.model.kernels.cpu_kernels import fused_attention, obstacle_to_cpu_kernels
+from pretrain.model.position_encoding import PositionTerms
 from pretrain.model.torch_attention import AttentionInputs
 from tests.pretrain.model.random_encodings import model_settings, random_encoding
 
@@ -43,6 +44,14 @@ def test_the_kernels_drop_weights_and_their_gradients():
         results.append((output.detach(), *torch.autograd.grad((output * upstream).sum(), leaf)))
     for ours, true in zip(*results, strict=True):
         assert float((ours - true).norm() / true.norm()) < 2e-5
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_backend_drops_weights_and_scales_the_others(name):
+    qkv = torch.randn(3, LENGTH, 3, HEADS, HEAD_WIDTH)
+    qkv[:, :, 2] = 1  # the output is the sum of the weights that are kept
+    kept = ATTENTION_BACKENDS[name](AttentionInputs(qkv, PositionTerms(), 0.2, dropout=0.3))
+    assert kept.std() > 0.01 and kept.mean().item() == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.parametrize("name", HERE)

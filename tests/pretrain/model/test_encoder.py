@@ -133,6 +133,10 @@ def test_both_branches_of_a_kept_block_are_scaled(norm):
     torch.testing.assert_close(
         block(x, NO_TERMS, torch.tensor(1.6)), expected, rtol=1e-6, atol=1e-6
     )
+    block.dropout.p = 1.0
+    nothing = x if norm == "pre" else block.feedforward_norm(block.attention_norm(x))
+    assert torch.equal(block(x, NO_TERMS), nothing)
+    assert not torch.equal(block.eval()(x, NO_TERMS), nothing)
 
 
 def test_tupe_adds_1_18_million_parameters_to_bert_base():

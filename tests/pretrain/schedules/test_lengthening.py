@@ -5,7 +5,10 @@ from collections import Counter
 
 import pytest
 
+from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.config.settings import LearningRateSettings
+from pretrain.schedules.learning_rate import learning_rate_at
 from pretrain.schedules.step_plan import Schedule, thetas_of_run
 
 PEAK = 1e-3
@@ -40,3 +43,21 @@ def test_schedules_are_those_of_the_formulas(shape):
         assert plan.theta == pytest.approx(0.6 * math.exp(-finished) + 0.4, rel=1e-12)
     assert [step for step in range(101) if schedule.horizon.is_end(step)] == [100]
     assert thetas_of_run(settings) == Counter(one.theta for one in plans)
+
+
+@pytest.mark.parametrize("schedule", ["warmup_linear", "warmup_cosine"])
+def test_a_step_beyond_a_run_that_is_all_warm_up_has_the_peak(schedule):
+    """`plan` and `profile` take more steps than such a short run has."""
+    settings = LearningRateSettings(schedule=schedule, peak=2e-3, warmup_ratio=0.96)
+    assert learning_rate_at(9, settings, 10) == learning_rate_at(10, settings, 10) == 2e-3
+
+
+def test_steps_that_each_pass_a_larger_share_of_the_run_rise_to_the_peak():
+    settings = LearningRateSettings(schedule="warmup_linear", peak=2e-3, warmup_ratio=0.5)
+    rates = [learning_rate_at(place, settings, 10, stride=2.0) for place in (0, 2, 4, 6)]
+    assert rates == pytest.approx([0.8e-3, 1.6e-3, 2e-3, 1.6e-3])
+
+
+def test_an_unknown_schedule_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="'warmup_linea'.*did you mean warmup_linear"):
+        learning_rate_at(0, LearningRateSettings(schedule="warmup_linea", peak=1), 10)

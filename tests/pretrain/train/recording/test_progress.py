@@ -120,8 +120,11 @@ def test_a_line_is_the_same_where_the_run_was_resumed_and_only_left_steps_out_si
     whole.add_step(planned(whole), result)
     whole.add_seconds(2.0)
     whole.fetch_losses(lambda losses: losses.tolist())
+    whole.watch.losses += [1.0]
+    whole.watch.is_spiking, whole.watch.overflows = True, 3
     resumed = Progress(settings, world_size=1)
     resumed.load(json.loads(json.dumps(whole.state())))
+    assert resumed.watch == whole.watch
     for progress in (whole, resumed):
         progress.counters.left_out_steps += 1
         progress.counters.step += 1
