@@ -162,9 +162,8 @@ class LoadedEncoder:
             )
 
     def _rows(self, texts: str | Iterable[Text], max_length: int | None) -> list[list[int]]:
-        longest, most = self.sequence_length, self.model_settings.max_sequence_length
-        if max_length is not None:
-            longest = max_length
+        most = self.model_settings.max_sequence_length
+        longest = self.sequence_length if max_length is None else max_length
         if not 3 <= longest <= most:
             raise ConfigError(
                 f"max_length={max_length} is not possible: the model has {most} positions; choose "

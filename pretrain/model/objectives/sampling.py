@@ -15,8 +15,6 @@ from torch import Tensor
 from pretrain.model.heads import MaskedLanguageModelHead
 from pretrain.model.kernels.cross_entropy import SLICE_BYTES
 
-FP32_BYTES = 4
-
 # Constants of splitmix64 (Steele, Lea and Flood 2014), as signed 64-bit numbers.
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
@@ -35,7 +33,7 @@ def sampled_words(
     """
     bias_V = head.output_bias.float()
     slice_bytes = SLICE_BYTES.get(hidden_MD.device.type, SLICE_BYTES["cuda"])
-    rows = max(1, slice_bytes // (FP32_BYTES * len(token_embeddings_VD)))
+    rows = max(1, slice_bytes // (4 * len(token_embeddings_VD)))
     return torch.cat(
         [
             _passed(F.linear(hidden_RD, token_embeddings_VD).float() + bias_V, uniform_R)

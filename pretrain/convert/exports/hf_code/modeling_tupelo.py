@@ -267,7 +267,7 @@ class TupeloForMaskedLM(TupeloWithHead):
         table = super().resize_token_embeddings(*arguments, **options)
         bias = self.head.output_bias
         missing = table.num_embeddings - bias.shape[0]
-        self.head.output_bias = nn.Parameter(F.pad(bias.detach(), (0, missing)))
+        self.head.output_bias = nn.Parameter(F.pad(bias.detach(), (0, missing)), bias.requires_grad)
         return table  # type: ignore[no-any-return]
 
     def logits(self, x_BSD: Tensor) -> Tensor:
@@ -360,7 +360,7 @@ class TupeloForQuestionAnswering(TupeloPreTrainedModel):
     ) -> QuestionAnsweringModelOutput | tuple[Any, ...]:
         """Return the logits BS of both, and the mean of their cross-entropies.
 
-        Positions, shape B, that are not in the row do not count.
+        Positions, shape B, behind the end of the row do not count.
         """
         encoded = self.encoder(
             *(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds),
