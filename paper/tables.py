@@ -223,7 +223,7 @@ def mean_loss(runs: Runs) -> float:
 
 def mean_flops(runs: Runs) -> float:
     """Return the mean FLOPs of a run; 0: they were not counted."""
-    return statistics.fmean(run.flops for run in runs.values())
+    return statistics.fmean([run.flops for run in runs.values() if math.isfinite(run.loss)] or [0])
 
 
 def difference(pair: PairedMean | None, num_runs: int = 0, digits: int = 3) -> str:
@@ -319,9 +319,10 @@ def _log_steps(study: Study, runs: Runs, target: float) -> dict[int, float]:
 
 
 def _log_seconds(runs: Runs) -> dict[int, float]:
-    return {seed: math.log(run.seconds[-1]) for seed, run in runs.items() if run.seconds}
+    ended = {seed: run for seed, run in runs.items() if run.seconds and math.isfinite(run.loss)}
+    return {seed: math.log(run.seconds[-1]) for seed, run in ended.items()}
 
 
 def _share_of_flops(runs: Runs, others: Runs) -> str:
-    flops = mean_flops(others)
-    return f"{mean_flops(runs) / flops:.1%}" if flops else UNKNOWN
+    ours, theirs = mean_flops(runs), mean_flops(others)
+    return f"{ours / theirs:.1%}" if ours and theirs else UNKNOWN

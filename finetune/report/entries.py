@@ -53,7 +53,7 @@ def shown(table: ScoreTable) -> Table:
     ]
     if table.averaged:
         averages = [(table.average(row), ", ".join(table.lacking(row))) for row in table.rows]
-        texts = [f"-\nlacks {lacks}" if one is None else _shown(one) for one, lacks in averages]
+        texts = [f"-\nlacks {lacks}" if lacks else _shown(one or 0.0) for one, lacks in averages]
         texts += [_of_arm([table.average(run) for run in runs]) for runs in arms.values()]
         columns.append(("average", texts))
     for title, texts in columns:

@@ -170,7 +170,7 @@ class ScoreTable:
 
     def average(self, row: TableRow) -> float | None:
         """Return the mean over the tasks, as a fraction of 1; None: the row lacks some, or all."""
-        if not self.averaged or self.lacking(row):
+        if not self.averaged or None in [self.median(row, one) for one in self.averaged]:
             return None
         groups: dict[str, list[float]] = {}
         for column in self.averaged:

@@ -87,8 +87,9 @@ def training_cost(
 def _network_cost(network: Network, length: int) -> NetworkCost:
     model, width = network.model, network.model.width
     if model.transformers is not None:
-        counted = round(PASSES * 2 * measured(model, length).block_per_row)
-        return NetworkCost(network, length, counted, mapping_per_position=0, positions_per_pass=0)
+        found = measured(model, length)
+        of_row, of_pass = (round(PASSES * 2 * n) for n in (found.block_per_row, found.per_pass))
+        return NetworkCost(network, length, of_row, 0, of_pass)
     with shapes_only():
         positions = build_position_encoding(model)
     attention = length * (3 * width * width + 2 * length * width)

@@ -163,6 +163,7 @@ class Measured(NamedTuple):
     block_per_row: float  # mean of all blocks
     outside_per_row: float
     head_per_token: float
+    per_pass: float  # whatever its rows, as of the distances of DeBERTa
     predicts_words: bool  # the head is computed at the predictions only
 
 
@@ -177,22 +178,25 @@ def _measured(model: str, length: int) -> Measured:
 
     # Not of shapes alone: some models look at the values of their masks. Products of the attention
     # kernel for CPUs are not counted.
-    with torch.random.fork_rng([]), torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        whole = build_whole(ModelSettings.model_validate_json(model)).eval()
+    with torch.random.fork_rng([]), sdpa_kernel(SDPBackend.MATH):
+        whole = build_whole(ModelSettings.model_validate_json(model)).eval().requires_grad_(False)
         names = {module: name for name, module in whole.base_model.named_modules()}
-        ids_BS = torch.full((1, length), 5)
-        with FlopCounterMode(display=False) as of_all:
-            whole(input_ids=ids_BS)
-        with FlopCounterMode(display=False) as of_base:
-            whole.base_model(input_ids=ids_BS)
-    counts, kind = of_base.get_flop_counts(), type(whole.base_model).__name__
-    blocks = TransformersEncoder(whole).blocks
-    of_block = [sum(counts[f"{kind}.{names[block]}"].values()) for block in blocks]
-    base = of_base.get_total_flops()
-    head = of_all.get_total_flops() - base
+        blocks, kind = TransformersEncoder(whole).blocks, type(whole.base_model).__name__
+        sums = []
+        for rows in (1, 2):  # what does not grow with them is computed once in a pass
+            ids_BS = torch.full((rows, length), 5)
+            with FlopCounterMode(display=False) as of_all:
+                whole(input_ids=ids_BS)
+            with FlopCounterMode(display=False) as of_base:
+                whole.base_model(input_ids=ids_BS)
+            counts, base = of_base.get_flop_counts(), of_base.get_total_flops()
+            in_blocks = sum(sum(counts[f"{kind}.{names[block]}"].values()) for block in blocks)
+            sums.append((in_blocks, base - in_blocks, of_all.get_total_flops() - base))
+    in_blocks, outside, head = (two - one for one, two in zip(*sums, strict=True))
     return Measured(
-        sum(of_block) / max(1, len(blocks)) / 2,
-        (base - sum(of_block)) / 2,
+        in_blocks / max(1, len(blocks)) / 2,
+        outside / 2,
         head / length / 2,
+        (sum(sums[0]) - in_blocks - outside - head) / 2,
         predicts_words=bool(steps_of_head(whole)),
     )

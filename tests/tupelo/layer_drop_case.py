@@ -35,17 +35,10 @@ ATTACHED = ("stage3_attached",)
 
 def build_model(name=""):
     torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=64,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=16,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    model = BertForMaskedLM(config).train()
+    shape = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2}
+    shape |= {"intermediate_size": 64, "max_position_embeddings": 16}
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = BertForMaskedLM(BertConfig(**shape, **none)).train()
     if name in ATTACHED:
         tupelo.attach_positions(model, "tupe-r")
     return model

@@ -33,6 +33,7 @@ UNSTEADY = 0.1
 
 MACHINE = ("device", "ranks", "machines", "threads")  # what changes the speed alone
 SHORT_HASH = 12
+NESTED = ("versions", "variables", "execution", "micro_batches")  # of a launch
 # Name in a table -> what a launch calls it.
 _NAMES = {
     "device": "device",
@@ -83,6 +84,7 @@ def notes_on(
         and f"compare scores too: {shell_command('finetune', 'table', *(r.folder for r in runs))}",
         "different evaluation intervals": len(intervals) > 1
         and "with longer ones the target seems to be reached later",
+        "resumed, and each start counts as time": _names([r for r in runs if len(r.launches) > 1]),
         "one seed": ", ".join(arm.name for arm in arms if len(arm.runs) == 1),
         "different launches": ", ".join(one for one in differing(launches) if one not in MACHINE),
     }
@@ -156,7 +158,7 @@ def weighted_by_seconds(run: Run, name: str) -> float | None:
 def properties(launch: Launch) -> dict[str, str]:
     """Return what a launch recorded, in words: "versions.torch" -> "2.13.0"."""
     changes = str(launch.get("uncommitted", "")).rpartition("\n")[2].strip()
-    nested = {name: value for name, value in launch.items() if name in ("versions", "variables")}
+    nested = {name: value for name, value in launch.items() if name in NESTED}
     return {
         "code": f"{launch['commit']} ({changes})" if changes else launch["commit"],
         **{name: str(launch[key]) for name, key in _NAMES.items() if key in launch},

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from data_prep.files.program import shell_command
 from pretrain.config.errors import ConfigError
 from pretrain.config.run_files import PLATEAU_MARGIN
+from pretrain.config.settings import DEFAULT_OBJECTIVE
 from pretrain.reports.compare.caveats import differing, notes_on, reasons_against_seconds
 from pretrain.reports.compare.pairs import Interval, Pair, median_interval, ratio
 from pretrain.reports.compare.runs import (
@@ -21,7 +22,6 @@ from pretrain.reports.compare.runs import (
     Run,
     automatic_target,
     crossing,
-    entropy_of,
     have_equal_flops,
     is_below_from_the_start,
 )
@@ -113,8 +113,9 @@ class Comparison:
         if len(hours) > 1:
             return False
         if hours == {None}:
-            tokens = {run.evaluations[-1]["tokens"] for run in runs}
-            return len(tokens) == 1 or have_equal_flops(runs)
+            ends = [(run.evaluations[-1], run.settings["steps"]) for run in runs]
+            places = {(end["tokens"], end["step"] / steps) for end, steps in ends}
+            return len(places) == 1 or have_equal_flops(runs)
         return not self.reasons_against_seconds and all(run.result is not None for run in runs)
 
 
@@ -127,7 +128,11 @@ def compare(runs: Sequence[Run], target: str = "auto") -> Comparison:
     """
     _refuse_incomparable(runs)
     arms = _arms(runs)
-    entropy = entropy_of(arms)
+    # Frequencies come from the training text: where texts differ, the lowest entropy counts, below
+    # which an arm is behind the plateau of any of them.
+    of_words = [arm for arm in arms if arm.compared_settings["objective"] == DEFAULT_OBJECTIVE]
+    found = {launch.get("frequency_entropy") for arm in of_words for launch in arm.launches}
+    entropy = min((one for one in found if one is not None), default=None)
     loss = automatic_target(arms, entropy) if target == "auto" else math.nan
     with suppress(ValueError):  # auto is no number
         loss = float(target)

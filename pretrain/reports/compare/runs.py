@@ -21,7 +21,7 @@ from pretrain.config.run_files import (
     settings_of,
     was_stopped_by_anomaly,
 )
-from pretrain.config.settings import DEFAULT_OBJECTIVE, stored_settings
+from pretrain.config.settings import stored_settings
 
 # Runs that differ in these only are repetitions. The same shards may lie on another machine:
 # launches hold a checksum of what was read from them.
@@ -184,19 +184,6 @@ def differing_settings(arms: Sequence[Arm]) -> dict[str, list[Any]]:
     every = {name: None for arm in arms for name in arm.compared_settings}  # in reading order
     values = {name: [arm.compared_settings.get(name) for arm in arms] for name in every}
     return {name: found for name, found in values.items() if any(v != found[0] for v in found)}
-
-
-def entropy_of(arms: Sequence[Arm]) -> float | None:
-    """Return the unigram entropy of the held-out predictions in nats; None: none is recorded.
-
-    All runs of a comparison predict the same held-out words, so one run that recorded it suffices.
-    Frequencies come from the training text: where texts differ, the lowest entropy counts, below
-    which an arm is behind the plateau of any of them. Other objectives have none: of the loss of
-    replaced-token detection, a predicted word is a small part.
-    """
-    arms = [arm for arm in arms if arm.compared_settings["objective"] == DEFAULT_OBJECTIVE]
-    found = {launch.get("frequency_entropy") for arm in arms for launch in arm.launches}
-    return min((entropy for entropy in found if entropy is not None), default=None)
 
 
 def is_near_plateau(loss: float, entropy: float | None) -> bool:

@@ -196,7 +196,6 @@ class Progress:
             "expected_flops": counters.expected_flops,
             "full_depth_flops": counters.full_depth_flops,
             "held_out_loss": counters.held_out_losses[-1],
-            "best_held_out_loss": min(counters.held_out_losses),
         }
 
     def describe(self) -> str:

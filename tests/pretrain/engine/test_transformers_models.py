@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import CONFIG_MAPPING, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 
@@ -35,13 +36,8 @@ from tests.pretrain.conftest import lines
 from tests.pretrain.engine import training_case as case
 from tests.pretrain.engine.test_engine import run_case
 
-SHAPE = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 34,
-}
+SHAPE = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+SHAPE |= {"max_position_embeddings": 34}
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 FEEDFORWARD = {"intermediate_size": 64}
 FAMILIES = {
@@ -212,6 +208,13 @@ def test_flops_are_those_that_torch_counts_and_tied_weights_count_once(saved):
         cost = training_cost(model, 16)
         found = cost.of_pass(rows=2, predictions=6, kept=[1, 0], ranks=1)
         assert found == 6 * (2 * block + head)
+    # Projections of distances, once in a pass.
+    whole = whole_model("deberta-v2", relative_attention=True, pos_att_type=["p2c", "c2p"])
+    with FlopCounterMode(display=False) as counted:
+        whole(input_ids=torch.full((8, 16), 5))
+    cost = training_cost(settings_of(saved(whole)).model, 16)
+    found = cost.of_pass(rows=8, predictions=8 * 16, kept=[1, 1], ranks=1)
+    assert found == 3 * counted.get_total_flops()
     total = sum(weight.numel() for weight in whole_model("roberta").parameters())
     assert parameters_by_group(settings.model)["total"] == total
 

@@ -139,6 +139,11 @@ def test_ends_at_equal_flops_are_compared(tmp_path, flops, are_equal):
     found = compare(runs(first, second), "6.0")
     (pair,) = found.pairs
     assert found.has_comparable_ends(pair) is are_equal
+    longer = write_run(tmp_path / "c", "--steps", "60", losses=(7.0, 6.0, 5.0), finished=False)
+    found_longer = compare(
+        runs(first, longer), "6.0"
+    )  # at equal tokens, in the middle of a schedule
+    assert not found_longer.has_comparable_ends(*found_longer.pairs)
     about = "tokens, at equal FLOPs" if are_equal else "tokens"
     assert f"different budgets: {about}" in found.notes
 
