@@ -166,12 +166,14 @@ def test_runs_that_differ_in_the_seed_share_a_row_and_no_single_one_is_marked_as
             name = f"{arm}-seed{seed}"
             changes = {"model": name, "source": f"/runs/x/{name}", "step": 10 + seed}
             write_result(tmp_path, "RTE", score, **changes)
+            write_result(tmp_path, "CoLA", 0.5, **changes)
             write_result(tmp_path, "RTE", 0.4, pretrained=False, **changes)
     write_result(tmp_path, "RTE", 0.65, model="alone")
     table = table_of(tmp_path)
     found = texts(table)
     assert found["x/words, median of 3 runs"]["RTE"] == ["60.0", "50.0 - 90.0"]
     assert found["x/replaced, median of 3 runs"]["RTE"] == ["70.0", "70.0 - 80.0"]
+    assert found["x/replaced, median of 3 runs"]["average"] == ["60.0", "60.0 - 65.0"]
     assert best_of(table, "RTE") == ["x/replaced, median of 3 runs"]
     assert [row["steps"] for row in shown(table).rows[-2:]] == ["", ""]
     for seed in (0, 1):  # of another folder, but the same last names
