@@ -119,7 +119,7 @@ def check_before_build(settings: RunSettings) -> None:
         return
     if place in get_args(TokenizerKind):
         raise ConfigError(
-            f"a tokenizer data.tokenizer={place!r} would be trained, but initial_weights="
+            f"a tokenizer data.tokenizer={place!r} would be trained, but the weights of "
             f"{pretrained.place} have one already; give {_fix(pretrained)}"
         )
     moses = settings.data.rules_language if settings.data.moses else None
@@ -187,7 +187,7 @@ def _check_tokenizer(pretrained: Pretrained, ours: TextEncoder, place: str) -> N
     )
     if not is_same:
         raise ConfigError(
-            f"{place}: another tokenizer than that of initial_weights={pretrained.place}, or text "
+            f"{place}: another tokenizer than that of the weights of {pretrained.place}, or text "
             f"prepared otherwise (lower case, Moses); give {_fix(pretrained)}"
         )
 
