@@ -158,11 +158,7 @@ class _Tokenizer(StageResult):
 
 
 def _check_identity(settings: BuildSettings, sources: list[Source], workplace: Path) -> None:
-    """Record what determines the bytes of a build, or compare it with that of an earlier call.
-
-    Raises:
-        ShardError: The earlier call had other settings, libraries, or text.
-    """
+    """Record what determines the bytes of a build, or compare it with that of an earlier call."""
     packages = ["tokenizers", "h5py", settings.sentences, *["sacremoses"] * settings.moses]
     packages += [name for source in sources for name in source.libraries]
     now = _Identity(

@@ -95,10 +95,7 @@ def read_sources(
 
 def counts_of(*parts: ReadSegment | Segment) -> Counter[str]:
     """Return the counts of what reading and cleaning changed and left out."""
-    counts: Counter[str] = Counter()
-    for part in parts:
-        counts.update(part.cleaning)
-    return counts
+    return sum((Counter(part.cleaning) for part in parts), Counter[str]())
 
 
 def _read_tasks(

@@ -28,7 +28,6 @@ from data_prep.tokenizer.cleaning import clean
 PARTED = "put empty lines between documents of a text file, or add :documents=line to its name"
 SEGMENT_BYTES = 8 << 20  # of the source: bounds the memory of a worker
 SEGMENTS = "segments"  # the folder of their files, in the working folder
-SKIPPED = "skipped: "  # in counts of cleaning, before the reason
 
 
 class StageResult(BaseModel):
@@ -152,7 +151,7 @@ class ReadTask(NamedTuple):
         """Clean the documents and write their text: a paragraph a line, an empty one after each."""
         counts = Counter({"documents left out: weight below 1": self.num_left_out})
         skipped = [place for document in self.found for place in document.skipped]
-        counts.update(f"{SKIPPED}{place.reason}" for place in skipped)
+        counts.update(f"skipped: {place.reason}" for place in skipped)
         num_read = 0
         documents, continues = [], []
         for document in self.found:

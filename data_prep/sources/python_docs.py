@@ -170,8 +170,7 @@ def prose(docstring: str) -> Iterator[str]:
 
 
 def _installed_roots() -> tuple[Path, ...]:
-    paths = sysconfig.get_paths()
-    names = (paths["stdlib"], paths["purelib"], paths["platlib"])
+    names = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
     return tuple(dict.fromkeys(Path(name).resolve() for name in names))
 
 

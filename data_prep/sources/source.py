@@ -168,11 +168,10 @@ class FileSource(Source):
         """Yield the documents of one file after the other; see `Source`."""
         finished_bytes = sum(file_size(file) for file in self.files[: start.file])
         for number, file in enumerate(self.files[start.file :], start=start.file):
-            num_done = start.record if number == start.file else 0
             for record, found in enumerate(self._readable(file), start=1):
-                if record > num_done:
+                if (end := Position(number, record)) > start:
                     read = finished_bytes + found.read_bytes
-                    yield found._replace(read_bytes=read, end=Position(number, record))
+                    yield found._replace(read_bytes=read, end=end)
             finished_bytes += file_size(file)
 
     def _readable(self, file: Path) -> Iterator[Document]:

@@ -26,8 +26,6 @@ from data_prep.sources.source import (
 )
 from data_prep.sources.streams import BLOCK_BYTES, LONGEST_LINE, numbered_lines, opened_text
 
-ROWS_PER_BATCH = 256
-
 
 def document_of(
     text: object, file: str | Path, line: int, read_bytes: int, reason: str = ""
@@ -175,9 +173,7 @@ class ParquetFiles(FileSource):
             with parquet.ParquetFile(file, pre_buffer=False, buffer_size=BLOCK_BYTES) as table:
                 check_column(file, self.column, table.schema_arrow.names)
                 rows = max(1, table.metadata.num_rows)
-                for batch in table.iter_batches(
-                    ROWS_PER_BATCH, columns=[self.column], use_threads=False
-                ):
+                for batch in table.iter_batches(256, columns=[self.column], use_threads=False):
                     for value in batch.column(0):
                         row += 1
                         text, reason = None, ""

@@ -1,5 +1,6 @@
 """Plain text, one paragraph a line."""
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,10 +69,8 @@ def _parts_of(lines: Iterable[tuple[int, bytes]], ends: DocumentEnd) -> Iterator
 def _decoded(part: Part, file: Path, read_bytes: int) -> Document:
     """Return the lines of a document that are UTF-8, and the others as skipped."""
     content, first, continues = part
-    try:
+    with contextlib.suppress(UnicodeDecodeError):
         return Document(content.decode(), str(file), first, read_bytes, continues=continues)
-    except UnicodeDecodeError:
-        pass
     lines, skipped = [], []
     for number, line in enumerate(content.split(b"\n"), start=first):
         try:

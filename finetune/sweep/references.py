@@ -37,12 +37,7 @@ class TaskRef:
         return self.task.name
 
     def load(self) -> TaskData:
-        """Read the examples.
-
-        Raises:
-            ConfigError: there is no such folder.
-            TaskError: a file is missing or damaged.
-        """
+        """Read the examples; raises as `read_own` and `read_task` do."""
         if isinstance(self.task, OwnTask):
             return read_own(self.task)
         assert self.suite is not None

@@ -214,11 +214,7 @@ class TrialsRunning:
         self._has_failed = False
 
     def run(self, at_once: int | None) -> bool:
-        """Run them; return whether one failed.
-
-        Raises:
-            SystemExit: a signal asked to stop; printed is how to continue.
-        """
+        """Run them; return whether one failed; raises SystemExit as `run_sweep` does."""
         sweep, trials = self._sweep, self._trials
         if not trials:
             return False

@@ -10,8 +10,6 @@ from finetune.tasks.tables import named_rows, tab_separated
 from finetune.tasks.task import Example, Task, TaskData, TaskError
 from pretrain.config.errors import ConfigError
 
-HUB = "hub"  # in place of a folder
-
 
 def read_task(suite: Suite, task: Task, place: str) -> TaskData:
     """Read a task of a suite.
@@ -23,7 +21,7 @@ def read_task(suite: Suite, task: Task, place: str) -> TaskData:
         TaskError: the task or a file is missing, a file has not the expected format, or the Hub
             cannot be reached.
     """
-    if place == HUB:
+    if place == "hub":
         return read_hub(suite, task)
     try:
         found = {one_spelling(folder.name): folder for folder in sorted(Path(place).iterdir())}

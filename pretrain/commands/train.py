@@ -94,7 +94,7 @@ def main(arguments: argparse.Namespace) -> None:
         if not request.is_finished:
             words = setting_words(arguments)
             prepare_data(request.settings, words, ranks=plan.ranks_here)
-            if not plan.is_one_process:
+            if plan.launcher:
                 plan.train(given_words(arguments, without=OPTIONS), request.folder)
                 sys.exit()
         plan.apply()
@@ -130,7 +130,7 @@ def _is_startable(arguments: argparse.Namespace, plan: LaunchPlan) -> bool:
 
         ranks = ranks_here(launched_ranks() or plan.ranks, arguments.on)
         return dry_run(request, ranks)
-    if not plan.is_one_process:
+    if plan.launcher:
         words = given_words(arguments, without=OPTIONS)
         return not run_child(plan.child(["train", *words])).status
     plan.apply()

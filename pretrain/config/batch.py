@@ -50,9 +50,5 @@ def with_micro_sequences(settings: RunSettings, number: int) -> RunSettings:
 
 
 def micro_batches_per_step(settings: RunSettings, world_size: int) -> int:
-    """Return how many micro-batches a rank accumulates for one optimizer step.
-
-    Raises:
-        ConfigError: the global batch does not divide.
-    """
+    """Return the micro-batches of a rank in an optimizer step; raises as `micro_sequences` does."""
     return settings.batch.global_sequences // (micro_sequences(settings, world_size) * world_size)

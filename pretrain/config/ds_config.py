@@ -148,11 +148,7 @@ def zero_stage(config: dict[str, Any]) -> Any:
 
 
 def compute_type(config: dict[str, Any]) -> torch.dtype:
-    """Return the type in which matrix products are computed under a configuration.
-
-    Raises:
-        ConfigError: `torch_autocast.dtype` is missing, or neither bfloat16 nor float16.
-    """
+    """Return the type in which matrix products are computed; raises as `autocast_type` does."""
     return autocast_type(config) or weight_type(config)
 
 

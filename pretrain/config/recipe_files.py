@@ -18,7 +18,6 @@ from pretrain.config.settings.transformers_config import FIELDS, FREE
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 FOLDERS = ("yours", "cpu", "cpu_positions", "base", "large")  # in the order of lists
-SWEEPS = RECIPES / "sweeps"
 ARMS = "arms"  # of a sweep, and of no recipe
 TABLES = ("seeds", "budget", "settings", ARMS, "tune")  # of a sweep
 
@@ -93,7 +92,7 @@ def recipe_files() -> dict[str, Path]:
 
 def sweep_files() -> dict[str, Path]:
     """Return the files of our sweeps by name."""
-    return {file.stem: file for file in sorted(SWEEPS.glob("*.toml"))}
+    return {file.stem: file for file in sorted((RECIPES / "sweeps").glob("*.toml"))}
 
 
 def sweep_file(name: str) -> Path | None:

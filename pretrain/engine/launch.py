@@ -6,7 +6,7 @@ data or model are touched.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -19,7 +19,7 @@ from pretrain.engine.agreement import refused_once
 from pretrain.engine.engine import Engine
 from pretrain.engine.execution import build_model, plan_execution, this_machine
 from pretrain.engine.micro_batches import choose_micro_batches
-from pretrain.engine.optimizers import checked_optimizer
+from pretrain.engine.optimizers import Device, checked_optimizer
 from pretrain.engine.parameter_groups import check_table_rates
 from pretrain.engine.zero_choice import automatic_stage, has_bf16, with_fitted_buckets
 from pretrain.model.cost import parameters_by_group
@@ -30,8 +30,6 @@ from pretrain.model.objectives.transformers_model import TransformersModel
 from pretrain.model.shapes import shapes_only
 from pretrain.schedules.layer_drop import check_layer_drop
 from pretrain.schedules.learning_rate import learning_rate_at
-
-Device = Literal["cpu", "cuda"]
 
 
 def checked_ds_config(

@@ -31,9 +31,8 @@ def parameter_groups(model: nn.Module, settings: OptimizerSettings) -> list[dict
         decays = settings.decay_everything or parameter.ndim > 1
         factor = factors.get(id(parameter), 1.0)
         decay = settings.weight_decay / factor if decays else 0.0
-        group = groups.setdefault((decay, factor), {"params": []})
-        group["params"].append(parameter)
-        group.update(weight_decay=decay, learning_rate_factor=factor)
+        new: dict[str, Any] = {"params": [], "weight_decay": decay, "learning_rate_factor": factor}
+        groups.setdefault((decay, factor), new)["params"].append(parameter)
     return list(groups.values())
 
 

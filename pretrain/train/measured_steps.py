@@ -74,8 +74,7 @@ class MeasuredSteps:
         for _ in range(count):
             self.take_one()
         self.engine.synchronize()
-        seconds = time.perf_counter() - begin
-        seconds = on_first_rank(self.ranks, lambda: seconds)
+        seconds = on_first_rank(self.ranks, lambda: time.perf_counter() - begin)
         progress = self.progress
         progress.add_seconds(seconds)
         progress.fetch_losses(self.engine.mean_over_ranks)

@@ -50,11 +50,8 @@ class Trainer:
         self.settings, self.engine, self.record = settings, engine, record
         self.progress, self.ranks, self.rate = progress, engine.ranks, rate
         self.saver = saver
-        place = Place(
-            micro_sequences(settings, self.ranks.world_size),
-            rank=self.ranks.rank,
-            world_size=self.ranks.world_size,
-        )
+        ranks = engine.ranks
+        place = Place(micro_sequences(settings, ranks.world_size), ranks.rank, ranks.world_size)
         self.training_batches = TrainingBatches(shards, settings, place)
         self.held_out_batches = HeldOutBatches(shards, settings, place)
         self.all_reduce = DelayedAllReduce(self.ranks)
@@ -197,11 +194,7 @@ class Trainer:
         return checkpoint
 
     def _save_the_end(self) -> None:
-        """Save unless this step is saved already, and wait until everything is on the disk.
-
-        Raises:
-            ConfigError: the last checkpoint could not be written.
-        """
+        """Save unless this step is saved already, and wait until everything is on the disk."""
         step = self.progress.step
         self._settle()
         self.saver.wait()

@@ -46,7 +46,8 @@ def with_configuration(values: dict[str, Any]) -> dict[str, Any]:
         values: of `model.*`, as given: with `folder`, `transformers` or neither.
 
     Raises:
-        ValueError: there is no such configuration, or a setting is not that of the folder.
+        ValueError: there is no such configuration, or only with code of the folder, which is not
+            trusted; or a setting is not that of the folder.
     """
     folder, kind = values.get("folder"), values.get("transformers")
     if folder is None and kind is None:
@@ -115,11 +116,7 @@ def with_special_ids(config: Mapping[str, Any], special: Mapping[Any, int]) -> d
 
 
 def _read(folder: str | None, kind: Any) -> Any:
-    """Return the configuration in a folder, of a type, or in a file; or as it was read before.
-
-    Raises:
-        ValueError: there is none, or only with code of the folder, which is not trusted.
-    """
+    """Return the configuration in a folder, of a type, or in a file; or as it was read before."""
     from transformers import CONFIG_MAPPING, AutoConfig
 
     is_stored = isinstance(kind, dict) and "model_type" in kind

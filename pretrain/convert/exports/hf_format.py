@@ -44,7 +44,6 @@ from pretrain.convert.stock_models import (
 from pretrain.convert.weights import WEIGHTS_FILE, stored_weights
 from pretrain.distributed.deepspeed_library import import_deepspeed
 
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 OWN_CODE = Path(__file__).parent / "hf_code"
 TRAINERS_CODE = Path(__file__).parents[2] / "model"
@@ -58,8 +57,6 @@ CODE_FILES = {  # name in the export -> file
 }
 # Of which the code has a class.
 TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
-# How the trainer's files are named.
-TRAINERS_IMPORT, EXPORTS_IMPORT = "from pretrain.model.", "from ."
 TYPE, RECORD = "model_type", "tupelo"  # entries of config.json; transformers keeps unknown entries
 
 # Field of ModelSettings -> name in config.json, for BERT, for ELECTRA, and for TupeloConfig.
@@ -139,7 +136,7 @@ def write_folder(
         weights = to_stock(weights, stock, content["num_hidden_layers"])
     elif content[TYPE] == "tupelo":
         for name, file in CODE_FILES.items():
-            code = file.read_text(encoding="utf-8").replace(TRAINERS_IMPORT, EXPORTS_IMPORT)
+            code = file.read_text(encoding="utf-8").replace("from pretrain.model.", "from .")
             save_text(folder / name, code)
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_tensors(whole, folder / WEIGHTS_FILE, {"format": "pt"})
@@ -171,7 +168,7 @@ def write_tokenizer(
         "clean_up_tokenization_spaces": False,
         **names,
     }
-    save_text(folder / TOKENIZER_CONFIG_FILE, json.dumps(config, indent=2) + "\n")
+    save_text(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
 
 def configuration(model: ModelSettings, record: ExportRecord) -> dict[str, Any]:

@@ -40,8 +40,6 @@ OUR_TOKENS, OUR_BIAS = "encoder.token_embeddings.weight", "head.output_bias"
 OUR_POSITIONS = "encoder.positions.projected.position_embeddings.weight"
 OUR_RELATIVE = "encoder.positions.relative.bucket_embeddings.weight"
 
-LAYER_NORM_EPSILON = 1e-5  # torch's default, which their LayerNorm keeps
-
 # Theirs -> ours, each with a weight and a bias.
 LAYERS = {
     f"{ENCODER}emb_layer_norm": "encoder.embedding_norm",
@@ -110,11 +108,7 @@ def read_tupe(file: Path) -> Pretrained:
 
 
 def _our_weights(stored: dict[str, Tensor], model: ModelSettings, file: Path) -> dict[str, Tensor]:
-    """Return the weights under our names in fp32; what has none here keeps its name.
-
-    Raises:
-        ConfigError: they are not those of the model.
-    """
+    """Return the weights under our names in fp32; what has none here keeps its name."""
     left = in_fp32({name: w for name, w in stored.items() if not name.startswith(UNUSED)})
     tied = left.pop(TIED, None)
     if tied is None or not torch.equal(tied, left[TOKENS]):
@@ -216,5 +210,5 @@ def _model_settings(
             relative_buckets=len(stored[RELATIVE]) - 1 if RELATIVE in stored else 32,
             dropout=arguments.get("dropout", 0.1),
             attention_dropout=arguments.get("attention_dropout", 0.1),
-            layer_norm_epsilon=LAYER_NORM_EPSILON,
+            layer_norm_epsilon=1e-5,  # torch's default, which their LayerNorm keeps
         )

@@ -37,11 +37,6 @@ class LaunchPlan:
     threads: int | None = None  # of one process that shares the processors with others
 
     @property
-    def is_one_process(self) -> bool:
-        """Whether no launcher is needed."""
-        return not self.launcher
-
-    @property
     def ranks_here(self) -> int | None:
         """Processes, if this machine executes all of them."""
         return None if self.several_machines else self.ranks
@@ -53,7 +48,7 @@ class LaunchPlan:
     def child(self, words: Sequence[str], output: Path | None = None) -> Child:
         """Return `pretrain WORDS` in new processes, to be started."""
         variables = self.variables()
-        if self.is_one_process:
+        if not self.launcher:
             return Child(trainer_words(*words), variables=variables, output=output)
         if not self.several_machines:
             # The launcher would ignore it, and report that; --include names the same GPUs.

@@ -3,6 +3,7 @@
 Nothing here names the machine or the user: variables come from a literal list.
 """
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -15,8 +16,6 @@ from typing import Any
 import torch
 
 CHECKOUT = Path(__file__).parents[3]
-OWN_FILE = str(Path(__file__).relative_to(CHECKOUT))
-GIT_SECONDS = 30.0
 
 PACKAGES = ("tupelo", "torch", "deepspeed", "numpy", "tokenizers", "h5py", "safetensors", "triton")
 
@@ -54,10 +53,8 @@ def versions() -> dict[str, str]:
     """Return the versions of Python, of the packages that compute, and of CUDA where it is used."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     if torch.cuda.is_available():
         found["cuda"] = str(torch.version.cuda)
         found["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
@@ -70,7 +67,7 @@ def code(checkout: Path = CHECKOUT) -> dict[str, str]:
     """Return the commit of the code, with "-dirty" where tracked files were changed, and which."""
     try:
         # An installed copy can lie in the checkout of something else, whose commit is unrelated.
-        _git(checkout, "ls-files", "--error-unmatch", OWN_FILE)
+        _git(checkout, "ls-files", "--error-unmatch", str(Path(__file__).relative_to(CHECKOUT)))
         commit = _git(checkout, "describe", "--always", "--dirty")
         changes = _git(checkout, "diff", "--stat", "--no-color", "--no-ext-diff", "HEAD")
     except FileNotFoundError:
@@ -104,6 +101,6 @@ def _git(checkout: Path, *words: str) -> str:
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=GIT_SECONDS,
+        timeout=30.0,  # seconds
         check=True,
     ).stdout

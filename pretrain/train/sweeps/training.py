@@ -92,39 +92,36 @@ def train_runs(runs: Sequence[SweepRun], plans: Sequence[LaunchPlan]) -> None:
     Raises:
         SystemExit: a run failed, and the others have ended; or a signal asked to stop.
     """
-    lines = numbered([run.folder.name for run in runs])
+    say = numbered([run.folder.name for run in runs])
     failed: list[int] = []  # statuses
-
-    def say(run: SweepRun, text: str) -> None:
-        lines(run.folder.name, text)
 
     def start(run: SweepRun, plan: LaunchPlan) -> Child:
         words = ("--seed", str(run.seed), *run.arm.command)
         if load_settings(run.arm.recipe, words) != run.settings:
             raise ConfigError(f"{run.arm.recipe} has changed since the sweep began")
-        say(run, f"{'resuming' if run.has_begun else 'starting'} in {run.folder}")
+        say(run.folder.name, f"{'resuming' if run.has_begun else 'starting'} in {run.folder}")
         run.folder.parent.mkdir(parents=True, exist_ok=True)  # of its output, and of trials
         return plan.child(run.words, output_file(run) if len(plans) > 1 else None)
 
     def ended(run: SweepRun, status: int | Exception, stopped: bool) -> None:
-        end, output = result_of(run.folder), ""
+        end, name, output = result_of(run.folder), run.folder.name, ""
         if len(plans) > 1 and isinstance(status, int):
             output = f"; {last_line(output_file(run))} ({output_file(run)})"
         if end is not None:
-            say(run, f"finished, held-out loss {end.held_out_loss:.4f}")
+            say(name, f"finished, held-out loss {end.held_out_loss:.4f}")
         elif stopped:
-            say(run, f"asked to stop{output}")
+            say(name, f"asked to stop{output}")
         elif was_stopped_by_anomaly(run.folder):
-            say(run, "diverged, and the others go on")
+            say(name, "diverged, and the others go on")
         else:
             # The deepspeed launcher reports success when its workers are killed by a signal.
             how = f"failed with status {status}" if status else "ended without a result"
-            say(run, how + output if isinstance(status, int) else f"not started: {status}")
+            say(name, how + output if isinstance(status, int) else f"not started: {status}")
             failed.append(status if isinstance(status, int) and status else 1)
 
     for run in runs:
         if run.is_finished:
-            say(run, "finished before")
+            say(run.folder.name, "finished before")
     run_units([run for run in runs if not run.is_finished], plans, start, ended)
     if failed:
         print(f"{counted(len(failed), 'run')} failed; the others have ended", file=sys.stderr)
