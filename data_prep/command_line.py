@@ -33,11 +33,16 @@ class Command(NamedTuple):
 
 
 def run_command(
-    commands: Mapping[str, Command], words: Sequence[str], *, group: Sequence[str] = ()
+    commands: Mapping[str, Command],
+    words: Sequence[str],
+    *,
+    group: Sequence[str] = (),
+    others: Iterable[str] = (),
 ) -> int | None:
     """Run one command, or list all of them if there are no words or --help.
 
-    `group` are the words of `tupelo` before the command, such as "finetune".
+    `group` are the words of `tupelo` before the command, such as "finetune"; `others` are words
+    that may have been meant.
 
     Returns:
         The exit status, where the command has one of its own.
@@ -49,7 +54,7 @@ def run_command(
         print(overview(commands, group=group))
         return None
     if words[0] not in commands:
-        known = list(commands)
+        known = [*commands, *others]
         raise ConfigError(
             f"there is no command {words[0]!r}{nearest(words[0], known)}; one of {', '.join(known)}"
         )

@@ -34,7 +34,7 @@ def main(words: list[str]) -> int | None:
     else:
         from pretrain.__main__ import main as pretrain_main
 
-        pretrain_main(words)
+        pretrain_main(words, GROUPS)
     return None
 
 

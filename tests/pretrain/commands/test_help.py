@@ -50,6 +50,7 @@ def test_help_with_a_recipe_shows_its_values(page, command, recipe):
 def test_help_shows_the_recipe_wherever_it_is_named(page):
     assert page("train", "--help", "tupe_r") == page("train", "tupe_r", "--help")
     assert defaults(page("train", "--help"))["name"] == "run"
+    assert defaults(page("sweep", "--help"))["name"] == "compare-DATE-TIME"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -77,7 +78,9 @@ def test_types_are_words_and_settings_come_by_section(page):
     assert text.index("--dry-run") < text.index("--seed") < text.index("--data.corpus")
 
 
-def test_without_a_recipe_the_recipes_are_listed(capsys):
+def test_without_a_recipe_or_a_command_that_exists_all_are_listed(capsys):
+    with pytest.raises(ConfigError, match="'finetun'; did you mean finetune.; one of recipes, "):
+        main(["finetun"])
     for command in ("train", "prepare", "profile"):
         with pytest.raises(ConfigError, match="^name a recipe$"):
             main([command])
