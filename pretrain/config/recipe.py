@@ -58,8 +58,7 @@ def _shown_values(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]
         recipe = recipe[0] if len(recipe) == 1 and sweep_file(recipe[0]) is None else None
     settings = settings_from({} if recipe is None else {**read_recipe(recipe), "needs": ()})
     whose = "those of a recipe that sets nothing" if recipe is None else f"the values of {recipe}"
-    of_sweep = {"name": "compare-DATE-TIME"} if isinstance(arguments.recipe, list) else {}
-    return whose, flat(settings.model_dump()) | of_sweep
+    return whose, flat(settings.model_dump())
 
 
 def read_settings(arguments: argparse.Namespace) -> RunSettings:

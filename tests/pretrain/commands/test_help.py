@@ -50,7 +50,6 @@ def test_help_with_a_recipe_shows_its_values(page, command, recipe):
 def test_help_shows_the_recipe_wherever_it_is_named(page):
     assert page("train", "--help", "tupe_r") == page("train", "tupe_r", "--help")
     assert defaults(page("train", "--help"))["name"] == "run"
-    assert defaults(page("sweep", "--help"))["name"] == "compare-DATE-TIME"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
