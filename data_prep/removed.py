@@ -66,6 +66,7 @@ REMOVED_WORDS = {
         Removed("use --learning_rate.peak, or --learning_rates of finetune run"),
     ),
     "batch_size": Removed("use --batch.global_sequences, or --batch of finetune run"),
+    "minutes": Removed("use --hours, such as 0.1"),
     "epochs": Removed("use --steps, or --epochs of finetune run"),
 }
 KNOWN_ONCE = {**REMOVED, **REMOVED_WORDS}

@@ -19,17 +19,10 @@ from pretrain.convert.stock_models import BERT, stock_names
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.tupelo.test_layer_drop import refused
 
-SHAPE = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 16,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "initializer_range": 0.3,  # differences in the terms must show in the states
-}
+SHAPE = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SHAPE |= {"intermediate_size": 64, "max_position_embeddings": 16}
+SHAPE |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+SHAPE |= {"initializer_range": 0.3}  # differences in the terms must show in the states
 IDS = torch.randint(5, 64, (3, 12), generator=torch.Generator().manual_seed(0))
 LENGTHS = torch.tensor([12, 7, 9], dtype=torch.int32)
 MASK = torch.arange(12) < LENGTHS[:, None]
@@ -44,9 +37,9 @@ def build(kind="bert", auto=AutoModel, **more):
 def ours(theirs, positions, settings):
     """Return our model with the weights of their BertForMaskedLM, and of its encoding."""
     shape = {"width": 32, "num_heads": 4, "num_layers": 2, "feedforward_width": 64}
-    shape |= {"vocabulary_size": 64, "max_sequence_length": 16}
-    settings = {**shape, "dropout": 0.0, "attention_dropout": 0.0, **settings}
-    model = MaskedLanguageModel(ModelSettings(positions=positions, norm="post", **settings))
+    shape |= {"vocabulary_size": 64, "max_sequence_length": 16, "positions": positions}
+    shape |= {"dropout": 0.0, "attention_dropout": 0.0, "norm": "post", **settings}
+    model = MaskedLanguageModel(ModelSettings(**shape))
     stored = theirs.state_dict()
     weights = {
         name: torch.cat([stored[theirs] for theirs in names])

@@ -83,9 +83,6 @@ class Child:
         """Start it."""
         stream = None if self.output is None else self.output.open("ab")
         variables = own_packages_first(os.environ if self._variables is None else self._variables)
-        # What a queue sends to every process is for ranks. Their launcher would not ignore SIGTERM,
-        # which it handles, but kill them after 30 s.
-        blocked = (signal.SIGTERM, signal.SIGUSR1) if self._has_ranks else ()
         self._process = subprocess.Popen(
             self.words,
             env=variables | {STARTER: str(os.getpid())},
@@ -93,7 +90,7 @@ class Child:
             stdout=stream,
             stderr=stream,
             process_group=0,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, blocked),
+            preexec_fn=_leave_signals_to_ranks if self._has_ranks else None,
         )
         if stream is not None:
             stream.close()
@@ -194,3 +191,11 @@ def last_line(output: Path) -> str:
     written = (line.strip() for line in reversed(lines))
     own = (line for line in written if line and not LINE_OF_LAUNCHER.match(line))
     return next(own, "it wrote nothing")
+
+
+def _leave_signals_to_ranks() -> None:
+    """Block what a queue sends to every process: only the ranks may act on it.
+
+    The launcher would replace an ignored SIGTERM by its own handler, which kills ranks after 30 s.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGUSR1))

@@ -189,7 +189,7 @@ def test_without_a_development_file_a_tenth_of_the_training_rows_is_held_out(tmp
         (
             ["x", "y"],
             {"dev": None},
-            "train.jsonl: 2 rows are too few, or too alike, to hold some out",
+            "train.jsonl: 2 rows are too few, or too alike, to hold some out; give a dev",
         ),
         ([n / 7 for n in range(11)] * 3, {}, "11 different labels in 33 rows.*--regression"),
         ([f"sentence {n}" for n in range(40)], {}, "40 different labels in 40 rows"),

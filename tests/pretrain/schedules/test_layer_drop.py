@@ -28,6 +28,11 @@ def scales(settings, step, micro_batch=0, seed=0):
     return branch_scales(step, micro_batch, settings, theta=theta, num_layers=LAYERS, seed=seed)
 
 
+def test_gamma_defaults_to_100_over_the_steps():
+    assert theta_at(7, drop(), STEPS) == theta_at(7, drop(gamma=100 / STEPS), STEPS)
+    assert theta_at(0, drop(), STEPS) == 1.0
+
+
 def test_the_default_reverse_lasts_the_whole_run():
     """A tenth of the run later, e^-0.5 of the way is left; at its end, less than 1 %."""
     reverse = drop(schedule="reverse", theta_bar=0.4)

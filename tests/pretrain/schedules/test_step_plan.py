@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from pretrain.config.recipe import load_settings
-from pretrain.schedules.layer_drop import branch_scales
+from pretrain.schedules.layer_drop import branch_scales, theta_at
+from pretrain.schedules.learning_rate import learning_rate_at
 from pretrain.schedules.step_plan import Schedule
 
 WORDS = ("--layer_drop.schedule", "progressive", "--batch.micro_sequences", "2", "--seed", "3")
@@ -17,8 +18,10 @@ def plan_of(step, *words):
 
 
 @pytest.mark.parametrize("step", [1, 2, 13, 20])
-def test_step_n_has_the_drop_mask_of_n_minus_1_finished_steps(step):
+def test_step_n_has_learning_rate_theta_and_drop_mask_of_n_minus_1_finished_steps(step):
     settings, plan = plan_of(step)
+    assert plan.learning_rate == learning_rate_at(step - 1, settings.learning_rate, 20)
+    assert plan.theta == theta_at(step - 1, settings.layer_drop, 20)
     assert plan.branch_scales == [
         branch_scales(step - 1, micro, settings.layer_drop, theta=plan.theta, num_layers=2, seed=3)
         for micro in range(2)  # 8 sequences are 2 x 2 x 2
