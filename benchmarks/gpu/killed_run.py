@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 RECIPE = Path(__file__).with_name("killed_run.toml").absolute()
 BOUND = {"cpu": 0.0, "cuda": 2e-3}  # of the loss, relatively
