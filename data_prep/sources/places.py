@@ -64,7 +64,7 @@ def files_below(folder: Path) -> list[Path]:
 
 def kind_of(file: Path) -> str | None:
     """Return the kind of a file by its name, of WikiExtractor's by its beginning."""
-    stem = file.stem if file.suffix in COMPRESSIONS else file.name
+    stem = file.stem if file.suffix.lower() in COMPRESSIONS else file.name
     if EXTRACTED_NAME.fullmatch(stem):
         return "jsonl" if beginning_of(file).startswith(b"{") else "wikiextractor"
     return KIND_OF_SUFFIX.get(Path(stem).suffix.lower())

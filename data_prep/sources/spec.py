@@ -55,8 +55,8 @@ def open_sources(texts: Iterable[str], damaged_files: DamagedFiles) -> list[Sour
     if refused and damaged_files == "stop":
         listed = "; ".join(f"{', '.join(files)} ({reason})" for reason, files in refused.items())
         raise CannotReadOn(
-            f"these files cannot be read: {listed}; convert them, for example with iconv, or leave "
-            "them out: --data.damaged_files skip"
+            f"these files cannot be read: {listed}; repair them, convert them (iconv) or "
+            "leave them out: --data.damaged_files skip"
         )
     return sources
 

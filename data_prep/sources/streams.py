@@ -53,7 +53,7 @@ def opened(file: Path) -> Iterator[OpenFile]:
         if not stat.S_ISREG(file.stat().st_mode):
             raise OSError("not a regular file")  # opening a pipe would wait for its writer
         with file.open("rb", BLOCK_BYTES) as stored:
-            decompress = _DECOMPRESSORS.get(file.suffix)
+            decompress = _DECOMPRESSORS.get(file.suffix.lower())
             yield OpenFile(decompress(stored) if decompress else stored, stored.tell)
     except DAMAGE as error:
         raise DamagedFile(0, getattr(error, "strerror", None) or error) from error

@@ -75,11 +75,11 @@ def csv_rows(
     """
     csv.field_size_limit(LONGEST_LINE)  # the default of the library is 131,072 characters
     lines = iter(lines)
-    first = next(lines, "")
-    columns = {mark: next(csv.reader([first], delimiter=mark), []) for mark in delimiters}
+    header = list(itertools.islice(lines, 1))  # of an empty file none
+    columns = {mark: next(csv.reader(header, delimiter=mark), []) for mark in delimiters}
     fitting = [mark for mark in delimiters if {*needed} <= {*columns[mark]}]
     delimiter = fitting[0] if fitting else max(delimiters, key=lambda mark: len(columns[mark]))
-    rows = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
+    rows = csv.reader(itertools.chain(header, lines), delimiter=delimiter, strict=True)
     for row in rows:
         yield rows.line_num, row
 

@@ -6,13 +6,13 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, normalizers
 from tokenizers.processors import TemplateProcessing
 
 from data_prep.shards.manifest import TokenizerRecord
-from data_prep.text.moses import moses_words
+from data_prep.text.encode import text_pieces
 from data_prep.tokenizer.cleaning import (
     CLEANING,
     SINGLE_SPACES,
@@ -189,8 +189,9 @@ class TextEncoder:
 
     def _tokens(self, text: str) -> list[int]:
         if (language := self.record.moses) is not None:
+            how: Any = {"splitter": "sentencex", "language": language, "moses": language}
             parts = " ".join(clean_text(text).split()).split(MASK)
-            text = f" {MASK} ".join(moses_words(part, language) for part in parts).strip()
+            text = f" {MASK} ".join(" ".join(text_pieces([part], **how)) for part in parts).strip()
         ids: list[int] = self._encoding.encode(
             text.replace(MASK, self._mask), add_special_tokens=False
         ).ids

@@ -5,6 +5,7 @@ Pre-training imports this module, so it needs no library but tokenizers.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -149,11 +150,14 @@ def joint_of(tokenizer: Tokenizer) -> Literal["", " "]:
         TokenizerError: Neither an empty prefix nor a space gives the tokens of the whole text.
     """
     joints: tuple[Literal["", " "], ...] = ("", " ")
+    # Of entries with a space inside: they must not join the end of a sentence to the next one.
+    pairs = (re.sub("[▁Ġ]", " ", one).strip().partition(" ") for one in tokenizer.get_vocab())
+    probes = [*_PROBES, *((first, second) for first, space, second in pairs if space)]
     for joint in joints:
         if all(
             _ids(tokenizer, f"{first} {second}")
             == _ids(tokenizer, first) + _ids(tokenizer, joint + second)
-            for first, second in _PROBES
+            for first, second in probes
         ):
             return joint
     raise TokenizerError(

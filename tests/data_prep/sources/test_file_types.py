@@ -40,7 +40,7 @@ def test_all_files_that_cannot_be_read_are_named_once_with_the_reason_or_skipped
     assert str(error.value) == (
         f"these files cannot be read: {b}, {c}, {d}, {g} (binary data, or UTF-16 without a "
         f"byte-order mark); {e} (lines end with carriage returns alone, which tr '\\r' '\\n' "
-        f"replaces); {f} (Not a gzipped file (b'no')); convert them, for example with iconv, or "
+        f"replaces); {f} (Not a gzipped file (b'no')); repair them, convert them (iconv) or "
         "leave them out: --data.damaged_files skip"
     )
     found = [item for name in corpus for item in read(name, damaged_files="skip")]

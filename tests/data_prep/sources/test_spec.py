@@ -43,7 +43,7 @@ def test_a_folder_is_read_file_by_file_in_order_without_hidden_ones(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / ".hidden").mkdir()
     (tmp_path / "b" / "one.txt").write_text("third\n")
-    (tmp_path / "A.Txt.gz").write_bytes(gzip.compress(b"first\n\nsecond"))
+    (tmp_path / "A.Txt.GZ").write_bytes(gzip.compress(b"first\n\nsecond"))
     (tmp_path / ".hidden" / "x.txt").write_text("no")
     (tmp_path / ".x.txt").write_text("no")
     (tmp_path / "notes.pdf").write_text("no")
@@ -125,6 +125,8 @@ def test_utf16_cut_within_a_character_and_rows_that_are_no_csv_are_damage(tmp_pa
         Skipped(file, 3, "not valid UTF-8"),
         Skipped(file, 4, "file cut short or damaged"),
     ]
+    (tmp_path / "a.csv").write_text("")
+    assert read(tmp_path / "a.csv") == []
     (tmp_path / "a.csv").write_text('text\none\n"two\nthree\n')
     with pytest.raises(CorpusError, match="a.csv: cannot be read after line 2: unexpected end of"):
         read(tmp_path / "a.csv")

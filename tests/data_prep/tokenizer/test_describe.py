@@ -172,8 +172,12 @@ def test_a_tokenizer_that_looks_across_sentences_is_refused():
     # Without a pre-tokenizer the space is a token of its own, before or after.
     tokenizer = Tokenizer(models.BPE(vocab={"a": 0, " ": 1, " a": 2, "a ": 3}, merges=[("a", " ")]))
     tokenizer.add_tokens(["one two", "The end. Another one"])
-    with pytest.raises(TokenizerError, match="encodes a sentence differently alone"):
-        joint_of(tokenizer)
+    characters = [(chr(one), -9.0) for one in range(33, 127)]
+    across = Tokenizer(models.Unigram([("▁", -9.0), *characters, ("▁of▁the", -1.0)], 0))
+    across.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
+    for one in (tokenizer, across):
+        with pytest.raises(TokenizerError, match="encodes a sentence differently alone"):
+            joint_of(one)
 
 
 def test_word_starts_tell_the_words_of_a_text():

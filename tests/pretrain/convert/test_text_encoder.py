@@ -54,8 +54,9 @@ def test_the_longer_text_is_cut_first_as_in_the_tokenizers_library(text_encoder)
 
 def test_moses_comes_before_the_tokenizer_where_it_did_in_the_shards(tmp_path):
     text_encoder = text_encoder_of(trained("wordpiece", moses="en"), tmp_path, moses="en")
-    expected = text_encoder.tokenizer.encode("reads a file , names .", add_special_tokens=False).ids
-    assert text_encoder.ids(" reads a file, names.", max_length=99)[1:-1] == expected
+    words = "reads a file , names . a boat ."  # a full stop is a word at the end of a sentence only
+    expected = text_encoder.tokenizer.encode(words, add_special_tokens=False).ids
+    assert text_encoder.ids(" reads a file, names. a boat.", max_length=99)[1:-1] == expected
 
 
 @pytest.mark.parametrize(("moses", "expected"), [(None, ",Ġnames"), ("en", "Ġ,Ġnames")])
