@@ -144,6 +144,7 @@ def test_an_fp16_overflow_skips_the_step_and_halves_the_scale_which_a_resume_kee
     again.restore(case.saved(engine, tmp_path, 9))
     assert again.loss_scale() == engine.loss_scale() == found[-1][1]
     assert again.snapshot().counters == engine.snapshot().counters
+    assert vars(again._optimizer.loss_scaler) == vars(engine._optimizer.loss_scaler)
 
 
 @pytest.mark.parametrize("name", ["zero1_fp16", "zero3_fp16"])

@@ -17,6 +17,7 @@ from pretrain.model.execution_plan import ExecutionPlan
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from pretrain.model.position_encoding import PositionTerms
 from pretrain.model.positions import POSITION_ENCODINGS
+from pretrain.model.torch_attention import eager
 from tests.pretrain.model.their_models import copy_layer, copy_network, their_config
 
 NO_TERMS = PositionTerms()
@@ -102,6 +103,18 @@ def test_recomputing_blocks_changes_no_gradient(dropout):
         model(ids, places, ids.view(-1)[places], [1.25, 1.5]).backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert all(torch.equal(kept, again) for kept, again in zip(*gradients, strict=True))
+
+
+def test_each_dropout_acts_where_its_setting_says_and_in_training_only():
+    words = ("--model.dropout", "0.25", "--model.attention_dropout", "0.5")
+    encoder, given = Encoder(model_settings(*words)), []
+    ids_BS = torch.randint(1000, (64, 32))
+    zeros_BSD = encoder.embed(ids_BS) == 0
+    assert zeros_BSD.float().mean().item() == pytest.approx(0.25, abs=0.01)
+    for block in encoder.blocks:
+        block.attention.attend = lambda inputs: given.append(inputs.dropout) or eager(inputs)
+    encoder(ids_BS), encoder.eval()(ids_BS)
+    assert given == [0.5, 0.5, 0, 0] and not (encoder.embed(ids_BS) == 0).any()
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -261,6 +274,10 @@ def test_branches_are_scaled_by_the_number_that_was_drawn_whatever_the_type(dtyp
     # fp32 holds seven digits, bf16 two
     assert given == pytest.approx([12 / 11, 24 / 13], rel=1e-7)
     assert output_BSD.dtype == dtype
+    branch_D = torch.rand(4096, dtype=dtype)
+    sum_D = encoder.blocks[0]._sum(torch.zeros_like(branch_D), branch_D, 12 / 11)
+    wide = torch.promote_types(dtype, torch.float32)
+    assert torch.equal(sum_D, (branch_D.to(wide) * (12 / 11)).to(dtype))
 
 
 def test_no_norm_sums_the_gradients_of_its_weights_in_bf16():

@@ -131,3 +131,12 @@ def test_theta_of_bing_bert_lags_a_step_of_a_time_budget_too():
     thetas = [schedule.plan(step).theta for step in range(1, 5)]
     expected = [0.5 * math.exp(-0.001 * 200 * max(0, step - 1)) + 0.5 for step in range(4)]
     assert thetas == pytest.approx(expected, rel=1e-12)
+
+
+def test_warm_up_of_a_time_budget_has_the_rate_of_the_end_of_each_step():
+    words = ("--hours", "1", "--steps", "1000", "--learning_rate.warmup_ratio", "0.1")
+    schedule = Schedule(load_settings("tiny_cpu", words), 1)
+    schedule.horizon.load(ScheduleSegment(stride=10.0, end_step=100))
+    rates = [schedule.plan(step).learning_rate for step in (1, 2, 10)]
+    peak = schedule.settings.learning_rate.peak
+    assert rates == pytest.approx([0.1 * peak, 0.2 * peak, peak])

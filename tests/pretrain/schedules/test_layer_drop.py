@@ -8,6 +8,7 @@ import torch
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
 from pretrain.config.settings import LayerDropSettings, as_json, flat, stored_settings
+from pretrain.schedules import layer_drop
 from pretrain.schedules.layer_drop import (
     branch_scales,
     check_layer_drop,
@@ -109,6 +110,8 @@ def test_drop_masks_of_two_blocks_steps_and_micro_batches_are_independent():
     by_layer = [scales(settings, step)[6] != 0 for step in range(3000)]
     for other in (by_micro_batch, by_layer, by_step[1:] + by_step[:1]):
         assert abs(statistics.correlation(by_step, other)) < 0.07  # 4 / sqrt(3000)
+    drawn = [one for n in range(81) for one in layer_drop._uniforms(0, n // 9, n % 9, LAYERS)]
+    assert len({*drawn}) == len(drawn)
 
 
 def test_a_scale_is_one_over_the_probability_that_was_drawn_with():

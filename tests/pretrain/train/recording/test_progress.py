@@ -42,8 +42,8 @@ def planned(counted, scales=EVERYTHING):
     return dataclasses.replace(counted.next_plan(), branch_scales=scales)
 
 
-def one_step(counted, scales=EVERYTHING):
-    result = StepResult(losses=torch.ones(1), gradient_norm=None, loss_scale=1.0, skipped=False)
+def one_step(counted, scales=EVERYTHING, norm=1.0):
+    result = StepResult(torch.ones(1), torch.tensor(norm), skipped=False, loss_scale=1.0)
     counted.add_step(planned(counted, scales), result)
 
 
@@ -55,9 +55,10 @@ def metrics(counted):
 def test_utilisation_is_the_flops_that_ran_over_those_that_could_have():
     counted = Progress(load_settings("tiny_cpu", []), 1)
     one_step(counted)
-    one_step(counted)
+    one_step(counted, norm=0.25)
     counted.add_seconds(4.0)
     row = metrics(counted)
+    assert row["gradient_norm"] == 0.25  # of the last step
     assert row["model_flops_utilisation"] == pytest.approx(2 * FULL_STEP / (4.0 * 1e9))
     assert row["tokens_per_second"] == 2 * 8 * 32 / 4.0
     assert row["samples_per_second"] == 2 * 8 / 4.0
