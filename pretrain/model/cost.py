@@ -1,16 +1,20 @@
 """The cost of a model: parameters by group, and floating-point operations of a training step."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from pretrain.config.settings import DEFAULT_OBJECTIVE, ElectraSettings, ModelSettings
+from pretrain.model.blocks import Block
 from pretrain.model.encoder import build_position_encoding
 from pretrain.model.objectives.catalog import build_objective, objective_of
 from pretrain.model.objectives.objective import Network
+from pretrain.model.position_encoding import PositionSettings
 from pretrain.model.shapes import shapes_only
 from pretrain.model.transformers_encoder import measured
 
@@ -85,23 +89,27 @@ def training_cost(
 
 
 def _network_cost(network: Network, length: int) -> NetworkCost:
-    model, width = network.model, network.model.width
+    model = network.model
     if model.transformers is not None:
         found = measured(model, length)
         of_row, of_pass = (round(PASSES * 2 * n) for n in (found.block_per_row, found.per_pass))
         return NetworkCost(network, length, of_row, 0, of_pass)
     with shapes_only():
-        positions = build_position_encoding(model)
-    attention = length * (3 * width * width + 2 * length * width)
-    attention += positions.row_multiply_adds(length)
-    mapping = width * width + 2 * width * model.feedforward_width
-    return NetworkCost(
-        network=network,
-        sequence_length=length,
-        attention_per_row=PASSES * 2 * attention,
-        mapping_per_position=PASSES * 2 * mapping,
-        positions_per_pass=PASSES * 2 * positions.multiply_adds(length),
-    )
+        positions, x_1SD = build_position_encoding(model), torch.empty(1, length, model.width)
+        block = Block(PositionSettings(**model.model_dump()), positions.score_scale)
+        terms = positions.of_layer(positions.terms(length, device="meta"), 0, length)
+        of_none, of_one = (
+            _flops(block, x_1SD, terms, positions_M=torch.arange(count)) for count in (0, 1)
+        )
+        of_terms = _flops(positions.terms, length, device="meta")
+    return NetworkCost(network, length, of_none, of_one - of_none, of_terms)
+
+
+def _flops(run: Callable[..., object], *inputs: Any, **named: Any) -> int:
+    """Return the FLOPs of the products in a call, and in its backward pass."""
+    with FlopCounterMode(display=False) as counter:
+        run(*inputs, **named)
+    return PASSES * int(counter.get_total_flops())
 
 
 def parameters_by_group(

@@ -127,14 +127,6 @@ class PositionEncoding(nn.Module):
         key_RH = self.relative_keys(layer, sequence_length)
         return terms if key_RH is None else terms._replace(relative_key_RH=key_RH)
 
-    def multiply_adds(self, sequence_length: int) -> int:
-        """Return the multiply-adds of the shared terms in a forward pass."""
-        return 0
-
-    def row_multiply_adds(self, sequence_length: int) -> int:
-        """Return the multiply-adds that the terms of a layer take for each row of the batch."""
-        return 0
-
 
 def transform_query_key(
     q_BNSH: Tensor, k_BNSH: Tensor, terms: PositionTerms

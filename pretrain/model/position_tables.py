@@ -48,10 +48,6 @@ class Projected(nn.Module):
         rows_RD = self.norm(rows_RD)
         return self._heads(self.query(rows_RD)), self._heads(self.key(rows_RD))
 
-    def multiply_adds_of(self, rows: int) -> int:
-        """Return the multiply-adds of both projections."""
-        return 2 * rows * self.query.weight.numel()
-
     def _heads(self, projected_RD: Tensor) -> Tensor:
         heads_RNH = widened(projected_RD).view(-1, self.num_heads, self.head_width)
         return heads_RNH.transpose(0, 1)
@@ -83,10 +79,6 @@ class ProjectedPositions(Projected):
         table = self.position_embeddings.weight
         extra = table[num_positions:]
         return self.project(torch.cat([table[:sequence_length], extra]))
-
-    def multiply_adds(self, sequence_length: int) -> int:
-        """Return the multiply-adds of both projections."""
-        return self.multiply_adds_of(sequence_length + self.num_extra_rows)
 
 
 class RelativeBias(nn.Module):
@@ -127,10 +119,6 @@ class ProjectedDistances(Projected):
         query_NRH, key_NRH = self.project(self.bucket_embeddings.weight)
         bias_RN = (query_NRH * key_NRH).sum(-1).t() * (2 * self.head_width) ** -0.5
         return bias_of_buckets(bias_RN, sequence_length, len(bias_RN), self.max_distance)
-
-    def multiply_adds(self) -> int:
-        """Return the multiply-adds of both projections; the products are elementwise."""
-        return self.multiply_adds_of(self.bucket_embeddings.num_embeddings)
 
 
 class RelativeKeys(nn.Module):

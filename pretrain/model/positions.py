@@ -82,10 +82,6 @@ class BertAbsoluteUntiedProjections(PositionEncoding):
         query_NSH, key_NSH = self.projected(sequence_length)
         return query_NSH, key_NSH
 
-    def multiply_adds(self, sequence_length: int) -> int:
-        """Return the multiply-adds of the two projections."""
-        return self.projected.multiply_adds(sequence_length)
-
 
 class TupeAbsoluteTiedCls(PositionEncoding):
     """TUPE-A^tie-cls: untied positions, [CLS] treated like any word (Eq. 7)."""
@@ -104,11 +100,6 @@ class TupeAbsoluteTiedCls(PositionEncoding):
         """Return (p_i U^Q)(p_j U^K)^T / sqrt(2d)."""
         query_NSH, key_NSH = self.projected(sequence_length)
         return widened(query_NSH * self.score_scale @ key_NSH.transpose(1, 2))
-
-    def multiply_adds(self, sequence_length: int) -> int:
-        """Return the multiply-adds of the two projections and of their product."""
-        product = sequence_length * sequence_length * self.num_heads * self.head_width
-        return self.projected.multiply_adds(sequence_length) + product
 
 
 class TupeRelativeTiedCls(TupeAbsoluteTiedCls):
@@ -196,10 +187,6 @@ class TupeRelativeParametric(TupeAbsolute):
         words_NSS, from_cls_N, to_cls_N = self.words_and_thetas(sequence_length)
         return reset_cls(words_NSS + self.relative(sequence_length), from_cls_N, to_cls_N)
 
-    def multiply_adds(self, sequence_length: int) -> int:
-        """Return the multiply-adds of TUPE-A and of the projections of r."""
-        return super().multiply_adds(sequence_length) + self.relative.multiply_adds()
-
 
 class TupeAbsoluteTable(PositionEncoding):
     """TUPE-A with a free table instead of (p_i U^Q)(p_j U^K)^T, which learns slowly (Sec. 5).
@@ -248,17 +235,11 @@ class RelativeQueryKey(PositionEncoding):
     def __init__(self, settings: PositionSettings) -> None:
         super().__init__(settings)
         self.layers = nn.ModuleList(RelativeKeys(settings) for _ in range(settings.num_layers))
-        self.clip: int = settings.relative_clip
 
     def relative_keys(self, layer: int, sequence_length: int) -> Tensor:
         """Return a^l of the distances that occur."""
         key_RH: Tensor = self.layers[layer](sequence_length)
         return key_RH
-
-    def row_multiply_adds(self, sequence_length: int) -> int:
-        """Return the multiply-adds of the queries with the vectors."""
-        rows = 2 * min(self.clip, sequence_length - 1) + 1
-        return sequence_length * rows * self.num_heads * self.head_width
 
 
 POSITION_ENCODINGS: dict[str, type[PositionEncoding]] = {
