@@ -1,5 +1,7 @@
 """The command `tupelo`: those of pre-training, and those of data and fine-tuning as groups."""
 
+from importlib import import_module
+
 from data_prep.files.program import run_program
 
 GROUPS = {
@@ -13,14 +15,10 @@ def main(words: list[str]) -> int | None:
     # Imported late: `run_program` reports a package that is not installed.
     from data_prep.command_line import run_command
 
-    if words[:1] == ["data"]:
-        from data_prep.commands.catalog import COMMANDS
-
-        return run_command(COMMANDS, words[1:], group=words[:1])
-    if words[:1] == ["finetune"]:
-        from finetune.commands.catalog import COMMANDS
-
-        return run_command(COMMANDS, words[1:], group=words[:1])
+    for group, package in (("data", "data_prep"), ("finetune", "finetune")):
+        if words[:1] == [group]:
+            commands = import_module(f"{package}.commands.catalog").COMMANDS
+            return run_command(commands, words[1:], group=[group])
     if words == ["--version"]:
         import platform
         from importlib.metadata import version

@@ -29,14 +29,3 @@ def starter() -> int | None:
     if STARTER in os.environ:
         return int(os.environ[STARTER])
     return os.getppid() if is_launched() else None
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether there is no process of this number on this machine."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # there is one, of another user
-        pass
-    return False

@@ -12,7 +12,9 @@ import time
 from types import FrameType
 from typing import Any, Literal
 
-from pretrain.distributed.processes import is_gone, starter
+import psutil
+
+from pretrain.distributed.processes import starter
 
 SIGNALS = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP})
 
@@ -50,7 +52,8 @@ class Interruption:
     @property
     def cause(self) -> str | None:
         """Return what asked it to stop, such as SIGTERM; None: nothing has."""
-        if self._cause is None and self._starter is not None and is_gone(self._starter):
+        is_alone = self._starter is not None and not psutil.pid_exists(self._starter)
+        if self._cause is None and is_alone:
             self._stop("the process that started it is gone")
         return self._cause
 
