@@ -139,4 +139,6 @@ def _read(place: str) -> dict[str, Any]:
     at_the_top = tree.keys() & Protocol.model_fields.keys() - {"name", "seeds"}  # older ones: all
     if not are_tables or ((settings or tried) and at_the_top):
         raise ConfigError(f"{file}: [settings] and [tune] are tables; all but seeds is in them")
+    if tried.keys() - {"learning_rate"}:
+        raise ConfigError(f"{file}: [tune] has {', '.join(tried)}; give it learning_rate alone")
     return {**tree, **settings, **{f"{name}s": values for name, values in tried.items()}}

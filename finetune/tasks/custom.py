@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import chain, compress
 from pathlib import Path
 
+import numpy
 from pydantic import Field, field_validator, model_validator
 
 from data_prep.files.quoting import one_spelling, quoted
@@ -79,7 +80,7 @@ class OwnTask(Section):
         if self.regression and self.multi_label:
             raise ValueError("regression and multi_label exclude each other; choose one")
         files = [file for file in (self.train, self.dev, self.test) if file is not None]
-        if self.form in OF_TOKENS and len({file.suffix for file in files}) > 1:
+        if len({KINDS.get(file.suffix.lower()) for file in files}) > 1:
             raise ValueError(f"{', '.join(map(str, files))}: give files of one format")
         without = {"texts", "label", "regression", "multi_label"} & self.model_fields_set
         if self.form in OF_TOKENS and without:
@@ -193,4 +194,8 @@ def _of_table(own: OwnTask, files: Files) -> Found:
         name: examples_of(task, rows[name], file, is_labelled=name != "test")
         for name, file in files.items()
     }
+    if own.regression:
+        numbers = numpy.array([example.label for example in found["train"]], float)
+        if numbers.std() < 1e-4 * abs(numbers).max():
+            notes.append(f"warning: {where} varies too little for fp32; subtract its mean")
     return task, found, notes

@@ -76,6 +76,9 @@ def test_a_protocol_of_ones_own_is_written_as_a_sweep_and_may_extend_another(tmp
         mine.write_text(text)
         with pytest.raises(ConfigError, match="and .tune. are tables; all but seeds is in them"):
             load_protocol(str(mine))
+    mine.write_text("[tune]\nlearning_rates = [1e-3]")
+    with pytest.raises(ConfigError, match="tune. has learning_rates; give it learning_rate alone"):
+        load_protocol(str(mine))
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,10 @@ def test_a_regression_has_numbers(tmp_path):
     assert [example.label for example in data.train] == [0.1, 2.0, -0.5]
     assert (data.task.kind, data.task.labels) == ("regression", ())
     assert data.task.metrics == ("pearson", "spearman")
+    for start, is_warned in ((1.7e9, True), (1950, False)):
+        rows = [{"text": f"t{n}", "label": start + n} for n in range(9)]
+        notes = read_own(own(tmp_path, rows, regression=True)).notes
+        assert any("too little for fp32" in note for note in notes) == is_warned
 
 
 def test_a_row_keeps_its_side_when_rows_are_added_and_so_do_equal_texts(tmp_path):

@@ -88,5 +88,7 @@ def test_a_bad_file_is_answered_with_the_fix(tmp_path, suffix, content, message)
 def test_options_of_tables_are_refused(tmp_path):
     with pytest.raises(ValueError, match="label: .* has tags and no columns to choose from"):
         OwnTask(train=tmp_path / "a.conll", label="tag")
-    with pytest.raises(ValueError, match="give files of one format"):
-        OwnTask(train=tmp_path / "a.conll", dev=tmp_path / "b.csv")
+    for names in (("a.conll", "b.csv"), ("a.csv", "b.conll")):
+        with pytest.raises(ValueError, match="give files of one format"):
+            OwnTask(train=tmp_path / names[0], dev=tmp_path / names[1])
+    OwnTask(train=tmp_path / "a.conll", dev=tmp_path / "b.CONLL")
