@@ -21,7 +21,7 @@
 set -euo pipefail
 
 if [[ -z ${SLURM_JOB_ID:-} || $# -lt 2 ]]; then
-  sed -n '2,/^#SBATCH/s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,/^#SBATCH/s/^#\( \|$\)//p' "$0" >&2
   exit 2
 fi
 folder=$1

@@ -51,7 +51,7 @@ class RunRequest(NamedTuple):
             if not (self.folder / RUN_FILE).exists():
                 raise ConfigError(
                     f"{self.folder} holds no run to resume"
-                    + (hint_at_runs(self.folder) or "; start it without --resume")
+                    + (hint_at_runs(self.folder) or "; start it first")
                 )
             return
         if self.lengthen:

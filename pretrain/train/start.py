@@ -109,7 +109,8 @@ def run(
     trainer = Trainer(executed, engine, shards, record, progress, rate, saver, interruption)
     judged = trainer.train() and ranks.is_first and predicts_words
     if judged and (loss := trainer.progress.result()["held_out_loss"]) > entropy - PLATEAU_MARGIN:
-        advice = "give it more --steps, or another --learning_rate.peak"
+        length = "steps" if settings.hours is None else "hours"
+        advice = f"give it more --{length}, or another --learning_rate.peak"
         if loss > 1 + math.log(settings.model.vocabulary_size):
             advice = "it diverged; give it a lower --learning_rate.peak"
         print(f"note: held-out loss {loss:.2f}, unigram entropy {entropy:.2f}: {advice}")

@@ -149,6 +149,8 @@ def test_a_job_that_fails_does_not_queue_again(job):
 def test_the_slurm_example_explains_itself_outside_a_job(job):
     status, calls = job(SLURM_JOB_ID="")
     assert status == 2 and calls == []
+    done = subprocess.run([EXAMPLES / "slurm.sh"], capture_output=True, text=True)
+    assert done.stderr.startswith("Pre-train under Slurm") and "SBATCH " not in done.stderr
 
 
 def test_the_container_gets_every_file_that_it_copies_and_nothing_else():

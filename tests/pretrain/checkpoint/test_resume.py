@@ -137,7 +137,7 @@ def test_a_longer_run_frees_no_other_setting(run, words, message):
 
 
 def test_a_resume_needs_a_run_and_lengthening_a_resume(tmp_path):
-    with pytest.raises(ConfigError, match="holds no run to resume; start it without --resume"):
+    with pytest.raises(ConfigError, match="holds no run to resume; start it first"):
         RunRequest(load_settings("tiny_cpu"), tmp_path, "resume").check_folder()
     with pytest.raises(ConfigError, match="--lengthen belongs to --resume"):
         RunRequest(load_settings("tiny_cpu"), tmp_path, "start", True).check_folder()

@@ -47,7 +47,10 @@ def near_peak(metrics):
 
 
 def test_a_run_of_given_hours_ends_on_time_with_its_rate_annealed(command, tmp_path):
-    folder = command.train(tmp_path / "run", "--hours", HOURS, *OFTEN, *DROPS)
+    folder = tmp_path / "run"
+    words = command.words("--run-folder", folder, "--hours", HOURS, *OFTEN, *DROPS)
+    status, output, errors = command.run(words)
+    assert status == 0 and "give it more --hours" in output, errors
     _, metrics = assert_ended_on_time(folder)
     rates = [row["learning_rate"] for row in metrics]
     top = rates.index(max(rates))
