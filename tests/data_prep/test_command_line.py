@@ -1,7 +1,7 @@
 import re
 import sys
-import types
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +12,6 @@ from data_prep.settings import PRESETS, BuildSettings
 from data_prep.shards.manifest import read_manifest
 from tests.data_prep.small_shards import random_documents, write_folder
 from tupelo.__main__ import main
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -30,9 +28,7 @@ def asked(monkeypatch):
     def build(settings, folder, *, workers):
         calls.append((settings, folder, workers))
 
-    module = types.ModuleType("data_prep.pipeline.build")
-    module.build = build
-    monkeypatch.setitem(sys.modules, "data_prep.pipeline.build", module)
+    monkeypatch.setitem(sys.modules, "data_prep.pipeline.build", SimpleNamespace(build=build))
     return calls
 
 

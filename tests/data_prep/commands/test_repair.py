@@ -1,6 +1,6 @@
 import shutil
 import sys
-import types
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,9 +41,7 @@ def builder(folder, monkeypatch):
         shutil.copytree(source, target)
         return read_manifest(target)
 
-    module = types.ModuleType("data_prep.pipeline.build")
-    module.build = build
-    monkeypatch.setitem(sys.modules, "data_prep.pipeline.build", module)
+    monkeypatch.setitem(sys.modules, "data_prep.pipeline.build", SimpleNamespace(build=build))
     return source
 
 

@@ -15,10 +15,6 @@ from tests.data_prep.small_shards import (
 )
 
 
-def folder_with(tmp_path, tokenizer, documents):
-    return write_folder(tmp_path / "shards", {"train": documents}, tokenizer=tokenizer)
-
-
 def parts_of(text):
     """Return {"text": ..., "masked": ..., "answers": ...} of the first row that is shown."""
     row = text.split("train sequence")[1]
@@ -34,13 +30,13 @@ def shown(folder, *, count=1):
 def test_pieces_of_words_are_joined(tmp_path):
     sentence = ["a", "slow", "##ly", "found", "boat", "."]
     ids = [WORDS.index(word) + len(SPECIAL) for word in sentence] * 5
-    parts = parts_of(shown(folder_with(tmp_path, word_tokenizer(), [ids])))
+    parts = parts_of(shown(write_folder(tmp_path / "shards", {"train": [ids]})))
     assert parts["text"].startswith("[CLS] a slowly found boat. a slowly found boat.")
     assert parts["text"].endswith("[SEP]")
 
 
 def test_every_answer_names_its_column_what_is_shown_and_what_was_there(tmp_path):
-    folder = folder_with(tmp_path, word_tokenizer(), random_documents(30))
+    folder = write_folder(tmp_path / "shards", {"train": random_documents(30)})
     shards, name_of = open_shards(folder), word_tokenizer().id_to_token
     number = np.array([0])
     row = shards.split("train").read(number)
@@ -55,7 +51,7 @@ def test_every_answer_names_its_column_what_is_shown_and_what_was_there(tmp_path
 
 @pytest.mark.parametrize("count", [3, 1000])
 def test_rows_are_spread_over_the_split(tmp_path, count):
-    folder = folder_with(tmp_path, word_tokenizer(), random_documents(60))
+    folder = write_folder(tmp_path / "shards", {"train": random_documents(60)})
     last = open_shards(folder).split("train").num_sequences - 1
     numbers = [int(n) for n in re.findall(r"train sequence (\d+)", shown(folder, count=count))]
     assert numbers[0] == 0

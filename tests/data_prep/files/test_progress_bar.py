@@ -24,10 +24,8 @@ def clock(monkeypatch):
 def lines(capsys):
     printed = capsys.readouterr().err
     assert "\r" not in printed
-    found = [
-        re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (.*)", line) for line in printed.splitlines()
-    ]
-    return [match[1] for match in found]
+    stamped = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (.*)")
+    return [stamped.fullmatch(line)[1] for line in printed.splitlines()]
 
 
 def test_a_log_file_gets_a_line_every_half_minute_and_one_at_the_end(clock, capsys):

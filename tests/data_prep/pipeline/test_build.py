@@ -14,12 +14,11 @@ from data_prep.shards.packing import documents_of
 from data_prep.sources import text
 from data_prep.text.moses import moses_words
 from tests.data_prep.pipeline.test_refusals import settings_for
-from tests.data_prep.small_shards import contents
+from tests.data_prep.small_shards import contents, tokens_of
 
 
 def stream_of(folder, name):
-    split = open_shards(folder).split(name)
-    return split.read(np.arange(split.num_sequences))[:, 1:-1].ravel().tolist()
+    return tokens_of(open_shards(folder), name)
 
 
 def texts_of(folder, name):
@@ -86,9 +85,7 @@ def test_max_words_bounds_what_is_used(few, tmp_path):
     limited = few.model_copy(update={"max_words": 500})
     splits = build(limited, tmp_path / "shards", workers=1, segment_bytes=500).splits
     num_words = 0
-    for paragraph in (
-        paragraph for document in documents_in(tmp_path / "text.txt") for paragraph in document
-    ):
+    for paragraph in sum(documents_in(tmp_path / "text.txt"), []):
         if num_words < 500:
             num_words += len(paragraph.split())
     assert sum(split.words for split in splits.values()) == num_words
@@ -170,11 +167,6 @@ def test_sentences_of_wikipedia_with_holes_do_not_reach_the_shards(tmp_path):
     assert not any("draught" in text or "grew" in text for text in texts)
 
 
-def whole_one(texts):
-    """Return the text of which the last one is a part."""
-    return next(text for text in texts if text.startswith(texts[-1]))
-
-
 def test_a_weight_says_how_often_a_training_document_is_used(tmp_path):
     (tmp_path / "half.txt").write_text(numbered(40, "half"))
     (tmp_path / "often.txt").write_text(numbered(40, "often"))
@@ -183,7 +175,8 @@ def test_a_weight_says_how_often_a_training_document_is_used(tmp_path):
     folder = tmp_path / "shards"
     manifest = build(settings, folder, workers=1, segment_bytes=300)
     train, valid = texts_of(folder, "train"), texts_of(folder, "valid")
-    train[-1] = whole_one(train)  # the last sequence is not full
+    # The last sequence is not full: the text of which it holds a part came before.
+    train[-1] = next(text for text in train if text.startswith(train[-1]))
     halves = [text for text in train if "half" in text]
     often = [text for text in train if "often" in text]
     # 20 of "half" and 40 of "often" are read, every tenth is held out; half of 36 come again.

@@ -101,11 +101,8 @@ def test_a_file_cut_short_stops_the_build_or_what_lies_before_is_read(tmp_path, 
 
 
 def test_zstandard_frames_and_long_windows_are_read(tmp_path):
-    parameters = zstandard.ZstdCompressionParameters(window_log=28)
-    compressors = (
-        zstandard.ZstdCompressor(),
-        zstandard.ZstdCompressor(compression_params=parameters),
-    )
+    long_window = zstandard.ZstdCompressionParameters(window_log=28)
+    compressors = [zstandard.ZstdCompressor(compression_params=one) for one in (None, long_window)]
     content = b"".join(
         compressor.compressobj().compress(b"") + compressor.compress(b"frame\n\n")
         for compressor in compressors
@@ -133,11 +130,8 @@ def test_any_string_type_of_parquet_is_read_and_what_is_not_utf8_is_skipped(tmp_
         parquet.write_table(pyarrow.table({"text": column}), file)
         assert read(file) == [["a"], Skipped(str(file), 2, "the text is null")]
     rows = pyarrow.array([b"fine", b"\xff", b"too"])
-    for column in (
-        rows,
-        rows.view(pyarrow.string()),
-        rows.view(pyarrow.string()).dictionary_encode(),
-    ):
+    strings = rows.view(pyarrow.string())
+    for column in (rows, strings, strings.dictionary_encode()):
         parquet.write_table(pyarrow.table({"text": column}), file)
         assert read(file) == [["fine"], Skipped(str(file), 2, "not valid UTF-8"), ["too"]]
 

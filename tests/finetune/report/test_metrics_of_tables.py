@@ -20,6 +20,11 @@ def write_rates(sweep, model="m"):
         write_result(sweep, "mine", {"dev": metrics}, rate=rate, model=model)
 
 
+def written(table):
+    """Return the lines of the CSV of a table."""
+    return list(csv.DictReader(as_csv(report_of(table, []).numbers).splitlines()))
+
+
 def best(table):
     return table.best(table.rows[-1], "mine")
 
@@ -40,11 +45,7 @@ def test_the_main_metric_of_a_task_chooses_the_rate_and_is_in_table_and_caption(
     assert cells == [shares[0], f"{shares[1]}\nat {rate:g}"]
     name = {"accuracy": "accuracy", "macro_f1": "macro F1"}[metric]
     assert f"Metrics: mine {name}." in caption(table)
-    lines = [
-        line
-        for line in csv.DictReader(as_csv(report_of(table, []).numbers).splitlines())
-        if line["model"] == "m"
-    ]
+    lines = [line for line in written(table) if line["model"] == "m"]
     found = {(line["column"], line["metric"]): float(line["score"]) for line in lines}
     assert found == {
         ("mine", metric): pytest.approx(100 * RATES[rate][metric]),
@@ -73,10 +74,7 @@ def test_both_metrics_of_mrpc_and_qqp_are_below_the_score_in_every_format(tmp_pa
     assert found.as_text(80).count("80.0/90.0") == 2
     what = "mean of accuracy and F1" if average == "glue" else "accuracy"
     assert f"Metrics: MRPC {what}, QQP {what}. Average over MRPC, QQP, " in caption(table)
-    lines = {
-        line["column"]: line
-        for line in csv.DictReader(as_csv(report_of(table, []).numbers).splitlines())
-    }
+    lines = {line["column"]: line for line in written(table)}
     assert [(name, line["metric"], line["score"]) for name, line in lines.items()][:3] == [
         ("MRPC", "mean" if average == "glue" else "accuracy", value.removesuffix(".0")),
         ("MRPC accuracy", "accuracy", "80"),

@@ -15,17 +15,13 @@ VALUES = [0.5, 1.5, 1.5, 4.0, 2.0, 3.5, 0.0, 5.0]
 TRUE_VALUES = [1.0, 1.0, 2.0, 5.0, 2.5, 2.5, 0.2, 4.8]
 
 
-def counts(predictions, labels):
-    pairs = list(zip(predictions, labels, strict=True))
-    return [pairs.count(pair) for pair in ((1, 1), (1, 0), (0, 1), (0, 0))]
-
-
 def f1_of(true_positive, false_positive, false_negative):
     return 2 * true_positive / (2 * true_positive + false_positive + false_negative)
 
 
 def test_metrics_of_classes_are_their_formulas():
-    tp, fp, fn, tn = counts(PREDICTIONS, LABELS)
+    pairs = list(zip(PREDICTIONS, LABELS, strict=True))
+    tp, fp, fn, tn = (pairs.count(pair) for pair in ((1, 1), (1, 0), (0, 1), (0, 0)))
     expected = {
         "accuracy": (tp + tn) / 10,
         "f1": f1_of(tp, fp, fn),

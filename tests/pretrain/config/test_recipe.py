@@ -166,21 +166,16 @@ def test_unknown_and_broken_recipes_are_named(tmp_path):
     with pytest.raises(ConfigError, match="no recipe 'tupe_bas'; did you mean tupe_base"):
         load_settings("tupe_bas")
     broken = tmp_path / "broken.toml"
-    broken.write_text("steps = = 3\n")
-    with pytest.raises(ConfigError, match="broken.toml is not valid TOML"):
-        load_settings(broken)
-    broken.write_text('extends = "broken"\n')
-    with pytest.raises(ConfigError, match="which extends it in turn"):
-        load_settings(broken)
-    broken.write_text("model = 3\n")
-    with pytest.raises(ConfigError, match="model=3: input should be"):
-        load_settings(broken)
-    broken.write_text('extends = "tiny_cpi"\n')
-    with pytest.raises(ConfigError, match="none of ours has this name; did you mean tiny_cpu?"):
-        load_settings(broken)
-    broken.write_text('extends = "nowhere"\n')
-    with pytest.raises(ConfigError, match="extends 'nowhere', but there is no"):
-        load_settings(broken)
+    for text, message in (
+        ("steps = = 3\n", "broken.toml is not valid TOML"),
+        ('extends = "broken"\n', "which extends it in turn"),
+        ("model = 3\n", "model=3: input should be"),
+        ('extends = "tiny_cpi"\n', "none of ours has this name; did you mean tiny_cpu?"),
+        ('extends = "nowhere"\n', "extends 'nowhere', but there is no"),
+    ):
+        broken.write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            load_settings(broken)
 
 
 def test_a_choice_called_none_can_be_chosen_on_the_command_line():

@@ -97,12 +97,6 @@ def test_a_checkpoint_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path, m
         load_pretrained("typo.pt")
 
 
-def changed(change):
-    state = checkpoint(ROWS)
-    change(state)
-    return state
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -122,8 +116,10 @@ def changed(change):
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(tmp_path, change, complaint):
+    state = checkpoint(ROWS)
+    change(state)
     with pytest.raises(ConfigError, match=complaint):
-        load_pretrained(write(tmp_path, changed(change)))
+        load_pretrained(write(tmp_path, state))
 
 
 def test_a_checkpoint_without_its_words_is_refused_with_what_to_do(tmp_path):

@@ -44,15 +44,10 @@ def test_an_imported_bert_is_what_was_read_here_and_in_transformers(tmp_path, st
     assert written.text_encoder.ids("The cat [MASK].") == read.text_encoder.ids("The cat [MASK].")
     assert written.name == "their_bert"
     again = AutoModelForMaskedLM.from_pretrained(folder).eval()
-    torch.testing.assert_close(
-        bert.their_logits(again, bert.rows()),
-        bert.their_logits(model, bert.rows()),
-        rtol=1e-4,
-        atol=1e-5,
-    )
-    assert AutoTokenizer.from_pretrained(folder)("the cat")["input_ids"] == read.text_encoder.ids(
-        "the cat"
-    )
+    found, expected = (bert.their_logits(each, bert.rows()) for each in (again, model))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer("the cat")["input_ids"] == read.text_encoder.ids("the cat")
 
 
 def test_a_bert_in_half_precision_is_compared_in_full(tmp_path, stored_bert, capsys):

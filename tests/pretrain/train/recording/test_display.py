@@ -10,10 +10,6 @@ from tests.terminal import Terminal
 METRICS = {"loss": 10.12345, "learning_rate": 0.00012, "tokens_per_second": 1234567.8}
 
 
-def last_frame(terminal):
-    return terminal.read().replace("\n", "\r").rstrip("\r").split("\r")[-1]
-
-
 @pytest.mark.parametrize("name", ["pld_base_baseline", "n" * 60])
 def test_loss_and_speed_are_visible_at_80_columns(name, monkeypatch):
     terminal = Terminal(monkeypatch, 80)
@@ -21,7 +17,7 @@ def test_loss_and_speed_are_visible_at_80_columns(name, monkeypatch):
     with StepDisplay(settings, 123_455, shown=True) as display:
         display.advance()
         display.show_metrics(METRICS)
-        frame = last_frame(terminal)
+        frame = terminal.read().replace("\n", "\r").rstrip("\r").split("\r")[-1]
         assert len(frame) <= 80
         assert "| 123,456/200,000, loss 10.123, 1,234,568 tokens/s" in frame
 

@@ -18,9 +18,7 @@ def curves(tmp_path):
 
 
 def events(folder):
-    found = EventAccumulator(str(folder))
-    found.Reload()
-    return found
+    return EventAccumulator(str(folder)).Reload()
 
 
 def points(folder, name="train/loss"):
