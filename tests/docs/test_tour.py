@@ -7,13 +7,11 @@ import subprocess
 import sys
 import threading
 from multiprocessing.connection import Listener
-from pathlib import Path
 
 import pytest
 
-from tests.forked_command import run_module
+from tests.forked_command import ROOT, run_module
 
-ROOT = Path(__file__).parents[2]
 TOUR = ROOT / "examples" / "tour.sh"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(r"(?:^|`)(tupelo [^`#\n]*)", re.M)
@@ -32,10 +30,6 @@ def command_of(line):
     return " ".join(words[: 2 if words[0] in ("data", "finetune") else 1])
 
 
-def options_in(line):
-    return set(re.findall(r"(?<=\s)--[a-z_.-]+", line))
-
-
 def as_commands(text):
     """Return a page with long lines joined, and the scripts as the commands that they start."""
     text = text.replace("\\\n", " ").replace("./run_finetune.sh", "tupelo finetune run")
@@ -43,13 +37,10 @@ def as_commands(text):
     return text.replace("./run_pretrain.sh", "tupelo train")
 
 
-def tour_commands():
-    text = TOUR.read_text().replace("\\\n", " ")
-    return [line.strip().removeprefix("run ") for line in text.splitlines() if "run tupelo" in line]
-
-
 def test_the_tour_has_every_command_of_the_pages_or_a_test_has():
-    shown = {command_of(line) for line in tour_commands()} | ELSEWHERE.keys()
+    tour = TOUR.read_text().replace("\\\n", " ").splitlines()
+    commands = [line.strip().removeprefix("run ") for line in tour if "run tupelo" in line]
+    shown = {command_of(line) for line in commands} | ELSEWHERE.keys()
     documented = {
         command_of(line)
         for page in PAGES
@@ -64,7 +55,7 @@ def test_every_option_in_a_documented_command_exists():
     lines = [line for page in PAGES for line in COMMAND.findall(as_commands(page.read_text()))]
     shown = {}
     for line in lines:
-        options = options_in(line)
+        options = set(re.findall(r"(?<=\s)--[a-z_.-]+", line))
         if options and line.split()[1].islower():
             shown.setdefault(command_of(line), set()).update(options)
     assert len(shown) > 8

@@ -127,8 +127,7 @@ def test_gradient_checkpointing_and_layer_drop_go_with_it():
         assert all(drop.branch_scales)
         model(input_ids=IDS)[0].square().sum().backward()
         found.append([weight.grad for weight in model.positions.parameters()])
-    for plain, recomputed in zip(*found, strict=True):
-        torch.testing.assert_close(plain, recomputed)
+    torch.testing.assert_close(*found)
 
 
 def test_a_mistake_is_one_clear_line():

@@ -33,15 +33,13 @@ def test_the_first_held_out_loss_is_the_last_one_of_the_source(command, source, 
 
 @pytest.mark.slow("three runs in a row")
 def test_schedules_begin_anew_and_a_resumed_run_needs_the_source_no_more(command, source, tmp_path):
-    copied = tmp_path / "copied"
-    shutil.copytree(source, copied)
+    copied = shutil.copytree(source, tmp_path / "copied")
     words = ("--initial_weights", copied, "--checkpoint.every_steps", 10)
     whole = command.train(tmp_path / "whole", *words)
     settings = load_settings(whole)
     rates = {row["step"]: row["learning_rate"] for row in lines(whole, "metrics.jsonl")}
     assert rates[5] == learning_rate_at(4, settings.learning_rate, 20)
-    resumed = tmp_path / "resumed"
-    shutil.copytree(whole, resumed)
+    resumed = shutil.copytree(whole, tmp_path / "resumed")
     shutil.rmtree(resumed / "checkpoints/step_00000020")
     (resumed / "result.json").unlink()
     shutil.rmtree(copied)

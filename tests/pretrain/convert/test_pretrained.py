@@ -15,17 +15,6 @@ from pretrain.convert.fill_mask import fill_mask
 from pretrain.convert.pretrained import load_pretrained, restored_network
 
 
-def guesses_of(pretrained, text, top):
-    (guesses,) = fill_mask(
-        restored_network(pretrained),
-        pretrained.text_encoder,
-        text,
-        top=top,
-        longest_row=pretrained.sequence_length,
-    )
-    return guesses
-
-
 def equal(weights, others):
     return weights.keys() == others.keys() and all(
         torch.equal(weights[name], others[name]) for name in weights
@@ -61,7 +50,8 @@ def test_a_token_after_unused_numbers_can_be_guessed(source):
     record = pretrained.text_encoder.record.model_copy(update={"vocabulary_size": last + 1})
     words = TextEncoder(Tokenizer.from_str(json.dumps(content)), record)
     pretrained.weights["head.output_bias"][last] = 100
-    (guess,) = guesses_of(pretrained._replace(text_encoder=words), "abcd [MASK]", 1)
+    network, longest = restored_network(pretrained), pretrained.sequence_length
+    ((guess,),) = fill_mask(network, words, "abcd [MASK]", top=1, longest_row=longest)
     assert guess.token == "lastly"
 
 

@@ -13,12 +13,6 @@ from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.pretrain.data.conftest import settings
 
 
-def held_out_words(opened, chosen):
-    batches = HeldOutBatches(opened, chosen, Place(8, rank=0, world_size=1))
-    labels = [one for batch in map(batches.__getitem__, range(len(batches))) for one in batch[2]]
-    return [int(label) for label in labels if label != IGNORED]
-
-
 @pytest.mark.parametrize("is_long", [False, True])
 def test_frequencies_are_counts_of_the_training_text_or_of_runs_over_it_plus_one(
     opened, monkeypatch, is_long
@@ -41,7 +35,10 @@ def test_frequencies_are_counts_of_the_training_text_or_of_runs_over_it_plus_one
 
 def test_the_entropy_is_that_of_scipy_plus_the_divergence_from_the_training_text(opened, shards):
     chosen = settings(shards)
-    shares = numpy.bincount(held_out_words(opened, chosen), minlength=1024) / 1.0
+    batches = HeldOutBatches(opened, chosen, Place(8, rank=0, world_size=1))
+    labels = [one for batch in map(batches.__getitem__, range(len(batches))) for one in batch[2]]
+    words = [int(label) for label in labels if label != IGNORED]
+    shares = numpy.bincount(words, minlength=1024) / 1.0
     trained = frequencies.word_frequencies(opened, 1024)
     expected = scipy.stats.entropy(shares) + scipy.stats.entropy(shares, trained)
     assert frequencies.frequency_entropy(opened, chosen) == pytest.approx(expected, rel=1e-10)

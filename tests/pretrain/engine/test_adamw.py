@@ -186,10 +186,8 @@ def test_adamw_without_bias_correction_is_its_formula_also_when_it_resumes(
     found = case.whole_and_resumed(settings, ranks, name, tmp_path)
     assert found["losses"] == pytest.approx(plain.losses, rel=2e-6)  # as engines among themselves
     assert found["resumed"] == found["losses"][3:]
-    for name, weight in plain.weights.items():
-        torch.testing.assert_close(
-            torch.tensor(found["weights"][name]), weight, rtol=1e-5, atol=1e-6
-        )
+    weights = {key: torch.tensor(weight) for key, weight in found["weights"].items()}
+    torch.testing.assert_close(weights, plain.weights, rtol=1e-5, atol=1e-6)
     last = Checkpoint(checkpoint_folder(tmp_path, case.STEPS))
     assert last.content.engine.adam_steps == case.STEPS
 

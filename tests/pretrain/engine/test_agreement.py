@@ -86,14 +86,11 @@ def outcomes():
     return json.loads(output.splitlines()[-1])
 
 
-FUSED = "attention fused (softmax and bias in one pass); loss fused"
-
-
 @pytest.mark.ranks
 @pytest.mark.parametrize(
     ("name", "outcome"),
     [
-        ("nothing", FUSED),
+        ("nothing", "attention fused (softmax and bias in one pass); loss fused"),
         ("check", "attention eager (fused does not work on this CPU: broken (on rank 1))"),
         ("build", "attention eager (no kernel of ours: g++ fails (on rank 1))"),
         ("compile", "blocks not compiled: there is no gcc (on rank 1)"),

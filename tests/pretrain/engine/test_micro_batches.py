@@ -64,8 +64,7 @@ def chosen(monkeypatch):
         finally:
             assert torch.equal(torch.get_rng_state(), state)
             assert all(parameter.grad is None for parameter in model.parameters())
-            for key, weight in model.state_dict().items():
-                torch.testing.assert_close(weight, weights[key], rtol=0, atol=0)
+            torch.testing.assert_close(dict(model.state_dict()), weights, rtol=0, atol=0)
 
     return choose
 

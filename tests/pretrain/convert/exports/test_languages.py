@@ -3,7 +3,6 @@
 import random
 import unicodedata
 
-import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
@@ -13,6 +12,7 @@ from data_prep.shards.format import open_shards
 from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.describe import read_tokenizer
 from pretrain.convert.exports.hf_format import write_tokenizer
+from tests.data_prep.small_shards import tokens_of
 
 # A subject, a verb and an object are put together; some differ in accents or vowels alone.
 WORDS = {
@@ -72,6 +72,5 @@ def test_text_of_a_language_has_the_same_ids_everywhere(language, tmp_path, caps
         assert words == expected.replace(" ", "")
     sep = manifest.tokenizer.special_tokens["sep"]
     stream = [token for n, row in enumerate(rows) if n % 50 for token in [*row[1:-1], sep]]
-    read = open_shards(tmp_path / "shards").split("train")
-    found = read.read(np.arange(read.num_sequences))[:, 1:-1].ravel().tolist()
+    found = tokens_of(open_shards(tmp_path / "shards"), "train")
     assert found == stream[: len(found)]

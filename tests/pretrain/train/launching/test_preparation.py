@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from pretrain.config.recipe import add_settings, read_settings
 from pretrain.train.launching.given_words import given_words, setting_words
 from tests.forked_command import PYTHONPATH
 
-ROOT = Path(__file__).parents[4]
 SIZES = ("--data.sequence_length", "32", "--model.vocabulary_size", "256")
 
 WITHOUT_TORCH = """
