@@ -52,8 +52,8 @@ class Interruption:
     @property
     def cause(self) -> str | None:
         """Return what asked it to stop, such as SIGTERM; None: nothing has."""
-        is_alone = self._starter is not None and not psutil.pid_exists(self._starter)
-        if self._cause is None and is_alone:
+        # 0: of another container, invisible from here
+        if self._cause is None and (pid := self._starter) and not psutil.pid_exists(pid):
             self._stop("the process that started it is gone")
         return self._cause
 

@@ -124,6 +124,11 @@ def test_the_end_of_what_started_a_process_stops_it(monkeypatch, variable):
     waiting.end()
 
 
+def test_a_process_that_was_started_from_outside_its_container_goes_on(monkeypatch):
+    monkeypatch.setenv(STARTER, "0")  # what the kernel shows of it
+    assert Interruption(prints=False).cause is None
+
+
 def test_output_without_a_reader_is_discarded_and_other_output_is_kept():
     reader, writer = os.pipe()
     kept = [os.dup(descriptor) for descriptor in (1, 2)]
