@@ -6,7 +6,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer, normalizers
 from tokenizers.processors import TemplateProcessing
@@ -189,9 +189,11 @@ class TextEncoder:
 
     def _tokens(self, text: str) -> list[int]:
         if (language := self.record.moses) is not None:
-            how: Any = {"splitter": "sentencex", "language": language, "moses": language}
-            parts = " ".join(clean_text(text).split()).split(MASK)
-            text = f" {MASK} ".join(" ".join(text_pieces([part], **how)) for part in parts).strip()
+            parts = [
+                text_pieces([part], splitter="sentencex", language=language, moses=language)
+                for part in " ".join(clean_text(text).split()).split(MASK)
+            ]
+            text = f" {MASK} ".join(map(" ".join, parts)).strip()
         ids: list[int] = self._encoding.encode(
             text.replace(MASK, self._mask), add_special_tokens=False
         ).ids

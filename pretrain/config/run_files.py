@@ -123,7 +123,7 @@ def refuse_to_start(folder: Path) -> None:
     if (folder / RUN_FILE).exists():
         continues = "; continue it with --resume"
         if (folder / RESULT_FILE).exists():
-            continues = ", which is finished; --resume tells how to lengthen it"
+            continues = ", which is finished; --resume reports whether and how to train it longer"
         raise ConfigError(
             f"{folder} already holds a run{continues}, or choose another --name or --run-folder"
         )

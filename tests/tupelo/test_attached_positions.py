@@ -19,10 +19,17 @@ from pretrain.convert.stock_models import BERT, stock_names
 from pretrain.model.objectives.masked_language_model import MaskedLanguageModel
 from tests.tupelo.test_layer_drop import refused
 
-SHAPE = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-SHAPE |= {"intermediate_size": 64, "max_position_embeddings": 16}
-SHAPE |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-SHAPE |= {"initializer_range": 0.3}  # differences in the terms must show in the states
+SHAPE = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 16,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.3,  # differences in the terms must show in the states
+}
 IDS = torch.randint(5, 64, (3, 12), generator=torch.Generator().manual_seed(0))
 LENGTHS = torch.tensor([12, 7, 9], dtype=torch.int32)
 MASK = torch.arange(12) < LENGTHS[:, None]

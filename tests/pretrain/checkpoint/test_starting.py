@@ -40,7 +40,9 @@ def test_a_half_run_is_to_be_continued_and_a_finished_one_lengthened(tmp_path):
     ):
         refuse_to_start(tmp_path)
     (tmp_path / "result.json").touch()
-    with pytest.raises(ConfigError, match="which is finished; --resume tells how to lengthen"):
+    with pytest.raises(
+        ConfigError, match="finished; --resume reports whether and how to train it longer"
+    ):
         refuse_to_start(tmp_path)
 
 
