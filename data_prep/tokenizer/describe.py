@@ -102,7 +102,7 @@ def _fixed(tokenizer: Tokenizer, file: Path) -> Tokenizer:
     for token in content["added_tokens"]:
         # Spaces are single before text is encoded, but not in transformers: others must not occur.
         if token["content"].isspace() and is_entry(token["content"]) is None:
-            token |= {"content": f"<white space {token['id']}>", "normalized": False}
+            token |= {"content": f"<white_space_{token['id']}>", "normalized": False}
     step = content["pre_tokenizer"] or {}
     for part in (step, *step.get("pretokenizers", [])):
         if part.get("prepend_scheme") == "first":  # a part after a mask is a first one here
