@@ -140,9 +140,9 @@ def write_folder(
             save_text(folder / name, code)
     whole = {name: tensor.contiguous() for name, tensor in weights.items()}
     save_tensors(whole, folder / WEIGHTS_FILE, {"format": "pt"})
-    write_tokenizer(
-        folder, text_encoder, sequence_length=sequence_length, with_token_types=stock is not None
-    )
+    # What was fine-tuned here has one segment: further training in transformers keeps to it.
+    types = stock is not None and RECORD in content
+    write_tokenizer(folder, text_encoder, sequence_length=sequence_length, with_token_types=types)
 
 
 def write_tokenizer(

@@ -102,7 +102,8 @@ class Sweep:
         self.arms = [self.arm(given) for given in self.spec.arms]
         tuned = {name for arm in self.spec.arms for point in arm.points for name in point}
         given = {name for name, value in vars(arguments).items() if value is not None}
-        if twice := tuned & (given | self.spec.settings.keys()):
+        given |= self.spec.settings.keys()
+        if twice := tuned & (given | ({"steps"} if self.budget or "hours" in given else set())):
             raise ConfigError(f"{min(twice)} is given, and [tune] tries it; remove one of them")
         _refuse_equal_arms(self.arms)
         _refuse_incomparable_losses(self.arms)

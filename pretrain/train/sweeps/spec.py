@@ -112,7 +112,7 @@ class Spec:
         self.budget = None if budget is None else read_budget(budget, f"{file}: budget")
         tried = grid(tables.tune.settings, f"{file}: [tune]") if tables.tune.settings else ()
         if not tried and "tune" in tables.model_fields_set:
-            raise ConfigError(f"{file}: [tune] names no setting; such as: steps = [100, 200]")
+            raise ConfigError(f"{file}: [tune] names no setting, such as optimizer.epsilon")
         self.arms = [
             arm
             for name, table in tables.arms.items()

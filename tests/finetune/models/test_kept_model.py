@@ -73,6 +73,7 @@ def test_what_transformers_has_trained_further_and_saved_again_predicts(case, tm
                 is_last = name.startswith(("classifier.output.", "classifier.weight"))
                 weight *= 2 if is_last or name == "classifier.bias" else 1
             loaded.save_pretrained(folder)
+    assert "token_type_ids" not in loaded("Segments", "which no model here has learned")
     found = Predictor(read_model(folder), CPU).outputs(development_texts(case))
     assert found == pytest.approx(2 * outputs_in_training(case), rel=1e-5, abs=1e-5)
 

@@ -78,6 +78,10 @@ def test_a_setting_that_is_given_and_tried_is_refused(spec):
     spec.write_text(SPEC.replace("[arms]", "settings.learning_rate.peak = 0.5\n[arms]"))
     with pytest.raises(ConfigError, match="^learning_rate.peak is given, and .tune. tries it"):
         sweep(spec)
+    spec.write_text(SPEC.replace("settings.steps = 100", "").replace("learning_rate.peak", "steps"))
+    for length in (("--budget", "tokens=1e6"), ("--hours", "2")):
+        with pytest.raises(ConfigError, match="^steps is given, and .tune. tries it"):
+            sweep(spec, *length)
 
 
 def test_an_arm_may_try_other_settings_as_many_times_and_a_trial_be_a_share_of_a_run(spec):
