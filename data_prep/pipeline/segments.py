@@ -20,9 +20,10 @@ from data_prep.shards.manifest import TokenizerRecord
 from data_prep.shards.packing import TokenWriter
 from data_prep.sources.source import EXPECTED_SKIPS, Document, Position, Skipped, Source
 from data_prep.text.deduplicate import hashes_of
-from data_prep.text.encode import encode_documents, text_pieces
+from data_prep.text.encode import encode_documents
 from data_prep.text.holes import without_holes
 from data_prep.text.sampling import Before, EvenSample
+from data_prep.text.sentences import text_pieces
 from data_prep.tokenizer.cleaning import clean
 
 PARTED = "put empty lines between documents of a text file, or add :documents=line to its name"

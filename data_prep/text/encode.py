@@ -10,9 +10,8 @@ from tokenizers import Tokenizer
 
 from data_prep.settings import SentenceSplitter
 from data_prep.shards.manifest import TokenizerRecord
-from data_prep.text.moses import moses_words
-from data_prep.text.sentences import split_sentences
-from data_prep.tokenizer.cleaning import for_clean_text
+from data_prep.text.sentences import text_pieces
+from data_prep.text.text_encoder import TextEncoder
 from data_prep.tokenizer.describe import read_tokenizer
 
 # A batch takes 20 times the memory of its text, and a piece may be a long paragraph.
@@ -37,7 +36,7 @@ def encode_documents(
         pieces = text_pieces(document, splitter=splitter, language=language, moses=record.moses)
         texts += pieces[:1] + [record.joint + piece for piece in pieces[1:]]
         num_texts.append(len(pieces))
-    tokenizer = _tokenizer(tokenizer_file, record.sha256)
+    tokenizer = _tokenizer(tokenizer_file, record.model_dump_json())
     ids = (
         np.array(encoding.ids, np.uint32)
         for first in range(0, len(texts), PIECES_PER_BATCH)
@@ -51,28 +50,8 @@ def encode_documents(
     ]
 
 
-def text_pieces(
-    paragraphs: list[str], *, splitter: SentenceSplitter, language: str, moses: str | None
-) -> list[str]:
-    """Return the pieces that the tokenizer encodes: paragraphs, or sentences after Moses.
-
-    Sentences without a space between them, as in Chinese, form one piece.
-    """
-    if moses is None:
-        return paragraphs
-    pieces: list[str] = []
-    for sentences in split_sentences(paragraphs, splitter=splitter, language=language):
-        piece = ""
-        for sentence in sentences:
-            piece += sentence
-            if sentence[-1:].isspace():
-                pieces.append(piece.strip())
-                piece = ""
-        pieces.append(piece.strip())
-    return [moses_words(piece, moses) for piece in pieces if piece]
-
-
 @functools.lru_cache(maxsize=1)
-def _tokenizer(file: Path, sha256: str) -> Tokenizer:
-    """Return the tokenizer of a file; `sha256` distinguishes versions of the file in the cache."""
-    return for_clean_text(read_tokenizer(file))
+def _tokenizer(file: Path, content: str) -> Tokenizer:
+    """Return the tokenizer of a file and of the content of its record, which has its hash."""
+    record = TokenizerRecord.model_validate_json(content)
+    return TextEncoder(read_tokenizer(file), record).in_shards()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from data_prep.settings import SentenceSplitter
 from data_prep.shards.manifest import LANGUAGE
+from data_prep.text.moses import moses_words
 from data_prep.tokenizer.describe import TokenizerError
 
 if TYPE_CHECKING:
@@ -42,6 +43,27 @@ def check_language(language: str, *, splitter: SentenceSplitter) -> None:
         )
     if splitter == "spacy":
         _sentencizer(language)
+
+
+def text_pieces(
+    paragraphs: list[str], *, splitter: SentenceSplitter, language: str, moses: str | None
+) -> list[str]:
+    """Return the pieces that the tokenizer encodes: paragraphs, or sentences after Moses.
+
+    Sentences without a space between them, as in Chinese, form one piece.
+    """
+    if moses is None:
+        return paragraphs
+    pieces: list[str] = []
+    for sentences in split_sentences(paragraphs, splitter=splitter, language=language):
+        piece = ""
+        for sentence in sentences:
+            piece += sentence
+            if sentence[-1:].isspace():
+                pieces.append(piece.strip())
+                piece = ""
+        pieces.append(piece.strip())
+    return [moses_words(piece, moses) for piece in pieces if piece]
 
 
 def split_sentences(

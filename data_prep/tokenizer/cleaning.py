@@ -70,15 +70,6 @@ def add_cleaning(tokenizer: Tokenizer) -> None:
         tokenizer.normalizer = normalizers.Sequence([*CLEANING, *own])
 
 
-def for_clean_text(tokenizer: Tokenizer) -> Tokenizer:
-    """Return one without the cleaning, which takes half of the time; "[SEP]" in a text is text."""
-    bare = Tokenizer.from_str(tokenizer.to_str())
-    bare.encode_special_tokens = True
-    if (own := own_normalizer(tokenizer)) is not None:
-        bare.normalizer = own
-    return bare
-
-
 def own_normalizer(tokenizer: Tokenizer) -> Any:
     """Return what a tokenizer does to a text beside the cleaning; None: it has no normalizer."""
     whole = tokenizer.normalizer

@@ -99,10 +99,12 @@ def _fixed(tokenizer: Tokenizer, file: Path) -> Tokenizer:
     if dropout := content["model"].get("dropout"):
         print(f"note: {file}: dropout={dropout} of BPE is switched off", file=sys.stderr)
         content["model"]["dropout"] = None
-    for token in content["added_tokens"]:
+    for token in [*content["added_tokens"]]:
         # Spaces are single before text is encoded, but not in transformers: others must not occur.
         if token["content"].isspace() and is_entry(token["content"]) is None:
             token |= {"content": f"<white_space_{token['id']}>", "normalized": False}
+        elif token["content"].isspace() and token["content"] != " ":  # an entry it stays
+            content["added_tokens"].remove(token)
     step = content["pre_tokenizer"] or {}
     for part in (step, *step.get("pretokenizers", [])):
         if part.get("prepend_scheme") == "first":  # a part after a mask is a first one here
@@ -151,7 +153,8 @@ def joint_of(tokenizer: Tokenizer) -> Literal["", " "]:
     """
     joints: tuple[Literal["", " "], ...] = ("", " ")
     # Of entries with a space inside: they must not join the end of a sentence to the next one.
-    pairs = (re.sub("[▁Ġ]", " ", one).strip().partition(" ") for one in tokenizer.get_vocab())
+    entries = tokenizer.get_vocab(with_added_tokens=False)
+    pairs = (re.sub("[▁Ġ]", " ", one).strip().partition(" ") for one in entries)
     probes = [*_PROBES, *((first, second) for first, space, second in pairs if space)]
     for joint in joints:
         if all(

@@ -61,7 +61,8 @@ def special_names_beside(place: str) -> SpecialNames:
         tokenizer = read_tokenizer(folder / TOKENIZER_FILE)
         names = {role: str(tokenizer.id_to_token(number)) for role, number in numbers.items()}
     for file in (CONFIGURATION, "special_tokens_map.json"):
-        content = _json_in(folder / file)
+        known = _json_in(folder / file)
+        content = {"cls_token": known.get("bos_token"), "sep_token": known.get("eos_token")} | known
         for role in get_args(SpecialToken):
             token = content.get(f"{role}_token")
             name = token.get("content") if isinstance(token, dict) else token

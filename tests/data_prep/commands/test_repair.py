@@ -9,7 +9,7 @@ from data_prep.commands.verify import verify
 from data_prep.pipeline.build import build
 from data_prep.settings import BuildSettings
 from data_prep.shards.manifest import ShardError, read_manifest, write_manifest
-from data_prep.tokenizer.cleaning import for_clean_text
+from data_prep.tokenizer.cleaning import own_normalizer
 from data_prep.tokenizer.describe import read_tokenizer
 from tests.data_prep.small_shards import contents, random_documents, write_folder
 
@@ -88,7 +88,7 @@ def test_shards_of_an_earlier_tokenizer_are_repaired_with_it(tmp_path):
     )
     build(settings, tmp_path / "today", workers=1)
     old = read_tokenizer(tmp_path / "today" / "tokenizer.json")
-    old = for_clean_text(old)
+    old.normalizer = own_normalizer(old)
     old.save(str(tmp_path / "today" / "tokenizer.json"))
     loaded = settings.model_copy(update={"tokenizer": str(tmp_path / "today")})
     manifest = build(loaded, tmp_path / "old", workers=1)

@@ -113,10 +113,11 @@ def test_special_tokens_are_what_the_configuration_calls_them(tmp_path, vocabula
     vocabulary.write_text("\n".join(entries))
     tokenizer = load_tokenizer(str(vocabulary))
     (tmp_path / "special_tokens_map.json").write_text(
-        json.dumps({"mask_token": {"content": "<hidden>"}, "cls_token": "[CLS]"})
+        '{"mask_token": {"content": "<hidden>"}, "cls_token": "[CLS]", "bos_token": "", '
+        '"eos_token": "[SEP]"}'
     )
     names = special_names_beside(str(vocabulary))
-    assert names == {"mask": "<hidden>", "cls": "[CLS]"}
+    assert names == {"mask": "<hidden>", "cls": "[CLS]", "sep": "[SEP]"}
     # `bert_tokenizer` adds the usual names that are missing; the configuration wins.
     assert special_tokens_of(tokenizer, names)["mask"] == 4
 

@@ -64,6 +64,7 @@ def test_a_comma_after_a_mask_is_the_one_after_a_word(tmp_path, moses, expected)
     """Of a tokenizer to which a space matters; Moses sets the comma apart."""
     text_encoder = text_encoder_of(like_roberta(), tmp_path, moses=moses)
     assert text_encoder.record.joint == " "
+    assert " " not in {"a file"[begin] for begin, _ in text_encoder.pieces("a file")[1]}
     tokens = [
         text_encoder.tokenizer.id_to_token(number) for number in text_encoder.ids("a [MASK], names")
     ]

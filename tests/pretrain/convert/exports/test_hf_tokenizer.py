@@ -41,7 +41,7 @@ def like_llama():
     """Return a tokenizer that writes underscores before it cuts, and bytes of what is unknown."""
     learner = Tokenizer(models.BPE(unk_token="<unk>"))
     learner.pre_tokenizer = cutters.Metaspace()
-    options = {"special_tokens": [*SPECIAL, *BYTES], "show_progress": False}
+    options = {"special_tokens": [*SPECIAL, "\n\n", *BYTES], "show_progress": False}
     learner.train_from_iterator(SENTENCES, BpeTrainer(vocab_size=400, **options))
     learned = json.loads(learner.to_str())["model"]
     merges = [tuple(pair) for pair in learned["merges"]]
@@ -51,6 +51,7 @@ def like_llama():
     steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     tokenizer.normalizer, tokenizer.decoder = normalizers.Sequence(steps), decoders.Metaspace()
     tokenizer.add_special_tokens(SPECIAL)
+    tokenizer.add_tokens([AddedToken("\n\n", normalized=False)])  # as Gemma's, an entry too
     return tokenizer
 
 
@@ -62,14 +63,20 @@ MADE = {
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "byte-bpe", *MADE])
 def test_texts_pairs_and_masks_are_the_rows_of_words(kind, tmp_path):
-    text_encoder = text_encoder_of(MADE[kind]() if kind in MADE else trained(kind), tmp_path)
+    tokenizer, words = MADE[kind]() if kind in MADE else trained(kind), "<DRUG> [DOSE]"
+    tokenizer.add_special_tokens(words.split()[:1])
+    tokenizer.add_tokens([AddedToken("[DOSE]", normalized=False), "of 2"])
+    text_encoder = text_encoder_of(tokenizer, tmp_path)
     text_encoder.compare()  # with shards
+    in_shards = text_encoder.in_shards().encode(f"Of {words}: of 2", add_special_tokens=False).ids
+    assert {*map(tokenizer.token_to_id, words.split())} < {*in_shards}
+    assert in_shards == text_encoder.ids(f"Of {words}: of 2")[1:-1]
     folder = tmp_path / "exported"
     folder.mkdir()
     write_tokenizer(folder, text_encoder, sequence_length=12, with_token_types=False)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.is_fast
-    texts = [("The parser reads.", None), ("A list ", "of names\n"), ("", "Names")]
+    texts = [("The parser reads.", None), ("A list ", "of names\n"), ("", "Names"), (words, "of 2")]
     for first, second in [*texts, ("The  parser\n\nreads.", "a\tlist\r\nof names")]:
         ids = tokenizer(first, second)["input_ids"]
         assert ids == text_encoder.ids(first, second, max_length=99)
