@@ -26,15 +26,13 @@ IMPORTED = [
 ]
 
 
-def inherited_environment():
-    """Return the variables of this process, but those of a launcher that DeepSpeed left in it."""
-    return {name: value for name, value in os.environ.items() if name not in LAUNCHER}
-
-
 def environment(**others):
-    """Return them with this checkout on the path, one thread, and others, for a program."""
+    """Return the variables of this process for a program: this checkout first, one thread, others.
+
+    Those of a launcher, which DeepSpeed left in it, are not among them.
+    """
     own = {"PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
-    return inherited_environment() | own | others
+    return {key: os.environ[key] for key in os.environ.keys() - LAUNCHER} | own | others
 
 
 def free_port():

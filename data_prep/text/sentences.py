@@ -54,15 +54,13 @@ def text_pieces(
     """
     if moses is None:
         return paragraphs
-    pieces: list[str] = []
-    for sentences in split_sentences(paragraphs, splitter=splitter, language=language):
-        piece = ""
-        for sentence in sentences:
-            piece += sentence
-            if sentence[-1:].isspace():
-                pieces.append(piece.strip())
-                piece = ""
-        pieces.append(piece.strip())
+    # A piece ends where white space follows a sentence; clean text has no line feeds.
+    ended = (
+        one + "\n" * one[-1:].isspace()
+        for sentences in split_sentences(paragraphs, splitter=splitter, language=language)
+        for one in (*sentences, "\n")
+    )
+    pieces = map(str.strip, "".join(ended).split("\n"))
     return [moses_words(piece, moses) for piece in pieces if piece]
 
 

@@ -6,7 +6,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, normalizers, processors
 
@@ -19,7 +19,7 @@ from data_prep.tokenizer.cleaning import (
     cleans,
     own_normalizer,
 )
-from data_prep.tokenizer.describe import TokenizerError, record_of
+from data_prep.tokenizer.describe import TokenizerError, ids_of, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 
 if TYPE_CHECKING:
@@ -126,11 +126,10 @@ class TextEncoder:
         tokenizer = Tokenizer.from_str(json.dumps(content))
         # As transformers does with those that it knows by name.
         tokenizer.add_special_tokens([*map(tokenizer.id_to_token, self.special.values())])
-        spaced, bare = (tokenizer.encode(text, add_special_tokens=False) for text in ("a ", "a"))
+        drops = ids_of(tokenizer, "a ") != ids_of(tokenizer, "a")
         own = own_normalizer(self.tokenizer)
-        steps: list[normalizers.Normalizer] = [SINGLE_SPACES]
-        steps = [*CLEANING] if cleans(self.tokenizer) else steps
-        steps += [normalizers.Strip(left=not has_joint)] * (spaced.ids != bare.ids)
+        steps: list[Any] = [*CLEANING] if cleans(self.tokenizer) else [SINGLE_SPACES]
+        steps += [normalizers.Strip(left=not has_joint)] * drops
         steps += [own] if own is not None else []
         tokenizer.normalizer = normalizers.Sequence(steps)
         cls, sep = (self.tokenizer.id_to_token(self.special[role]) for role in ("cls", "sep"))
@@ -169,7 +168,7 @@ class TextEncoder:
 
         def in_shards(*texts: str | None) -> list[int]:
             parts = [" ".join(clean(text).split()) for text in texts if text is not None]
-            return self._row(*(shards.encode(text, add_special_tokens=False).ids for text in parts))
+            return self._row(*(ids_of(shards, text) for text in parts))
 
         hostile = (*HOSTILE, *_random_texts(num_random)) if num_random else ()
         texts = [*((text, None) for text in (*PROBE_TEXTS, *hostile)), *SENTENCES]
@@ -205,10 +204,7 @@ class TextEncoder:
                 for part in " ".join(clean_text(text).split()).split(MASK)
             ]
             text = f" {MASK} ".join(map(" ".join, parts)).strip()
-        ids: list[int] = self._encoding.encode(
-            text.replace(MASK, self._mask), add_special_tokens=False
-        ).ids
-        return ids
+        return ids_of(self._encoding, text.replace(MASK, self._mask))
 
 
 def text_encoder_at(place: str, *, moses: str | None = None) -> TextEncoder:

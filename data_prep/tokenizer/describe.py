@@ -95,7 +95,6 @@ def holes_of(tokenizer: Tokenizer) -> NDArray[np.integer]:
 def _fixed(tokenizer: Tokenizer, file: Path) -> Tokenizer:
     """Return a tokenizer without what would give one text several encodings."""
     content, is_entry = json.loads(tokenizer.to_str()), tokenizer.model.token_to_id
-    before = json.dumps(content)
     if dropout := content["model"].get("dropout"):
         print(f"note: {file}: dropout={dropout} of BPE is switched off", file=sys.stderr)
         content["model"]["dropout"] = None
@@ -109,8 +108,7 @@ def _fixed(tokenizer: Tokenizer, file: Path) -> Tokenizer:
     for part in (step, *step.get("pretokenizers", [])):
         if part.get("prepend_scheme") == "first":  # a part after a mask is a first one here
             part["prepend_scheme"] = "always"
-    after = json.dumps(content)
-    return tokenizer if after == before else Tokenizer.from_str(after)
+    return Tokenizer.from_str(json.dumps(content))
 
 
 def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[SpecialToken, int]:
@@ -158,8 +156,8 @@ def joint_of(tokenizer: Tokenizer) -> Literal["", " "]:
     probes = [*_PROBES, *((first, second) for first, space, second in pairs if space)]
     for joint in joints:
         if all(
-            _ids(tokenizer, f"{first} {second}")
-            == _ids(tokenizer, first) + _ids(tokenizer, joint + second)
+            ids_of(tokenizer, f"{first} {second}")
+            == ids_of(tokenizer, first) + ids_of(tokenizer, joint + second)
             for first, second in probes
         ):
             return joint
@@ -182,7 +180,7 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
 
 
 def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Return whether each token starts a word [vocabulary size]; special tokens do.
+    """Return whether each token starts a word [vocabulary size]; added tokens do.
 
     Raises:
         TokenizerError: The tokens do not mark where a word starts.
@@ -204,15 +202,14 @@ def word_starts(tokenizer: Tokenizer) -> NDArray[np.bool_]:
             "continuation prefix such as ##, no mark such as Ġ or ▁); use masking=tokens"
         )
     starting.update(str(token) for token in SPECIAL_TOKENS if token in vocabulary)
-    starting.update(
-        token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special
-    )
+    starting.update(token.content for token in tokenizer.get_added_tokens_decoder().values())
     starts = np.zeros(vocabulary_size(tokenizer), bool)
     starts[[vocabulary[token] for token in starting]] = True
     return starts
 
 
-def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids of a text, without special tokens around it."""
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
     return ids
 

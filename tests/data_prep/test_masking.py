@@ -44,12 +44,6 @@ def splitmix64_of_integers(state):
     return mixed ^ (mixed >> 31)
 
 
-def stream_of_row(row, *, seed, epoch):
-    stream = splitmix64_of_integers(seed)
-    stream = splitmix64_of_integers(stream ^ epoch)
-    return splitmix64_of_integers(stream ^ row)
-
-
 def words_of(ids):
     """The columns of each word of a row, special tokens left out."""
     words, after_special = [], True
@@ -81,7 +75,8 @@ def groups_of(ids, hashes, kind):
 
 def masked_by_hand(ids, row, kind, *, seed, epoch, shares=(0.8, 0.1)):
     """The masked row and which columns are predicted, with loops and integers of Python."""
-    stream = stream_of_row(row, seed=seed, epoch=epoch)
+    stream = splitmix64_of_integers(splitmix64_of_integers(seed) ^ epoch)
+    stream = splitmix64_of_integers(stream ^ row)
     second = splitmix64_of_integers(stream)
     hashes, draws = (
         [splitmix64_of_integers((s + column * GOLDEN) % 2**64) for column in range(len(ids))]

@@ -54,8 +54,10 @@ def watch(folder, event):
     def audited(kind, arguments):
         if kind in CHANGES:
             happens(_path(arguments[0], arguments[-1]))
-        elif kind == "open" and _writes(*arguments[1:]):
-            happens(_path(arguments[0], -1))
+        elif kind == "open":
+            name, mode, flags = arguments
+            if set(mode or "") & set("wax+") or flags & WRITES:
+                happens(_path(name, -1))
 
     true_open = io.open
 
@@ -67,10 +69,6 @@ def watch(folder, event):
 
     sys.addaudithook(audited)
     io.open = builtins.open = watched_open
-
-
-def _writes(mode, flags):
-    return bool(set(mode or "") & set("wax+")) or bool(flags & WRITES)
 
 
 def _path(name, folder):

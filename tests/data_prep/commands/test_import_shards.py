@@ -1,3 +1,5 @@
+import functools
+
 import h5py
 import numpy as np
 import pytest
@@ -85,10 +87,6 @@ def write_groups(file, arrays, *, size=7):
                 group[name] = rows[number] if size == 1 else rows[number : number + size]
 
 
-def write_group_of_each(file, arrays):
-    write_groups(file, arrays, size=1)
-
-
 @pytest.fixture
 def tokenizer(tmp_path):
     file = tmp_path / "theirs.json"
@@ -123,7 +121,7 @@ WITHOUT_PAIRS = {"next_sentence_labels"}
     [
         (write_flat, WITHOUT_PAIRS),
         (write_flat, WITHOUT_PAIRS | {"input_mask", "segment_ids"}),
-        (write_group_of_each, set()),
+        (functools.partial(write_groups, size=1), set()),
         (write_groups, WITHOUT_PAIRS),
     ],
 )

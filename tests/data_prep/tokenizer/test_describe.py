@@ -192,6 +192,7 @@ def test_word_starts_tell_the_words_of_a_text():
         assert not starts.all()
     ids = tokenizer.encode("日本 für Ärzte", add_special_tokens=False).ids  # as bytes
     assert starts[ids].sum() == 5  # a space too
+    assert tokenizer.add_tokens(["drug"]) == 1 and word_starts(tokenizer)[-1]
     vocabulary = {"▁a": 0, "a": 1, "▁": 2, "日": 3}
     metaspace = Tokenizer(models.BPE(vocab=vocabulary, merges=[("▁", "a")]))
     metaspace.pre_tokenizer = pre_tokenizers.Metaspace()
