@@ -49,7 +49,7 @@ LEVELS = {
 # Whoever deletes lowers a number. What is new takes the place of something, or raises one, in a
 # commit of its own that says why.
 BUDGET = {
-    "lines of the packages": 31_103,
+    "lines of the packages": 31_099,
     "lines of benchmarks": 1_373,
     "lines of tests": 27_005,
     "words of docs": 13_522,

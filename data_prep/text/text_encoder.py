@@ -12,13 +12,7 @@ from tokenizers import Tokenizer, normalizers, processors
 
 from data_prep.shards.manifest import TokenizerRecord
 from data_prep.text.sentences import text_pieces
-from data_prep.tokenizer.cleaning import (
-    CLEANING,
-    SINGLE_SPACES,
-    clean_text,
-    cleans,
-    own_normalizer,
-)
+from data_prep.tokenizer.cleaning import CLEANING, SINGLE_SPACES, clean_text, cleans, own_normalizer
 from data_prep.tokenizer.describe import TokenizerError, ids_of, record_of
 from data_prep.tokenizer.load import load_tokenizer, special_names_beside
 
@@ -144,7 +138,7 @@ class TextEncoder:
 
     def in_shards(self) -> Tokenizer:
         """Return it for clean text, which takes half of the time; "[SEP]" in a text is text."""
-        content = json.loads(self.exported().to_str()) | {"normalizer": None}
+        content = json.loads(self._encoding.to_str()) | {"normalizer": None}
         for token in content["added_tokens"]:
             token["special"] = token["id"] in self.special.values()
         tokenizer = Tokenizer.from_str(json.dumps(content))

@@ -95,6 +95,7 @@ def holes_of(tokenizer: Tokenizer) -> NDArray[np.integer]:
 def _fixed(tokenizer: Tokenizer, file: Path) -> Tokenizer:
     """Return a tokenizer without what would give one text several encodings."""
     content, is_entry = json.loads(tokenizer.to_str()), tokenizer.model.token_to_id
+    before = json.dumps(content)
     if dropout := content["model"].get("dropout"):
         print(f"note: {file}: dropout={dropout} of BPE is switched off", file=sys.stderr)
         content["model"]["dropout"] = None
@@ -108,7 +109,8 @@ def _fixed(tokenizer: Tokenizer, file: Path) -> Tokenizer:
     for part in (step, *step.get("pretokenizers", [])):
         if part.get("prepend_scheme") == "first":  # a part after a mask is a first one here
             part["prepend_scheme"] = "always"
-    return Tokenizer.from_str(json.dumps(content))
+    after = json.dumps(content)
+    return tokenizer if after == before else Tokenizer.from_str(after)
 
 
 def special_tokens_of(tokenizer: Tokenizer, names: SpecialNames) -> dict[SpecialToken, int]:
