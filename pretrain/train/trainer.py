@@ -81,7 +81,13 @@ class Trainer:
         if self.ranks.is_first and finished:
             self._finish()
         elif self.ranks.is_first:
-            self._print_how_to_resume()
+            cause = self.interruption.cause or "another rank was asked to"
+            print(
+                f"stopped at step {self.progress.step} ({cause}), saved; resume with: "
+                f"{self._resume_command()}",
+                flush=True,  # a queue that has sent a signal soon kills: W&B may take longer
+            )
+            self.record.close()
         return finished
 
     def _train_to_the_end(self) -> bool:
@@ -184,12 +190,11 @@ class Trainer:
         self.monitor.begin(self.progress.watch)
 
     def _checkpoint_to_rewind_to(self) -> Path:
-        folder = self.record.folder
-        checkpoint = newest_sound_checkpoint(folder)
+        checkpoint = newest_sound_checkpoint(self.record.folder)
         if checkpoint is None:  # the disk was full when the run began
             raise AnomalyError(
                 "there is no checkpoint to rewind to; free space for one, and start again without "
-                f"these sequences: {shell_command('train', folder, '--resume')}"
+                f"these sequences: {self._resume_command()}"
             )
         return checkpoint
 
@@ -201,27 +206,20 @@ class Trainer:
         if self.saver.attempted != step:
             self._save()
             self.saver.wait()
-        if self.saver.newest != step:
+        on_first_rank(self.ranks, self._check_the_end)
+
+    def _check_the_end(self) -> None:
+        if self.saver.newest != self.progress.step:
             raise ConfigError(
-                f"the last checkpoint, of step {step}, could not be written; free space for it and "
-                f"resume with: {shell_command('train', self.record.folder, '--resume')}"
+                f"the last checkpoint, of step {self.progress.step}, could not be written; free "
+                f"space for it and resume with: {self._resume_command()}"
             )
 
-    def _print_how_to_resume(self) -> None:
-        cause = self.interruption.cause or "another rank was asked to"
-        folder = self.record.folder
-        ranks = self.ranks.world_size
-        resume = shell_command("train", folder, "--resume")
+    def _resume_command(self) -> str:
+        folder, ranks = self.record.folder, self.ranks.world_size
         if ranks > 1:  # under torchrun, deepspeed, or srun: it is not known which
-            resume = (
-                f"LAUNCHER -m pretrain train {folder} --resume (on {ranks} ranks; on others with "
-                "--elastic)"
-            )
-        print(
-            f"stopped at step {self.progress.step} ({cause}), saved; resume with: {resume}",
-            flush=True,  # a queue that has sent a signal soon kills: W&B may take longer
-        )
-        self.record.close()
+            return f"LAUNCHER -m pretrain train {folder} --resume (on {ranks} ranks, or --elastic)"
+        return shell_command("train", folder, "--resume")
 
     def _read_the_clock(self, display: StepDisplay) -> None:
         """Count the time since the clock started, and fetch the losses of these steps."""

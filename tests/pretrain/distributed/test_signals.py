@@ -161,14 +161,6 @@ def has_step(folder, step):
     return file.exists() and wanted in file.read_text()
 
 
-def start(words, folder):
-    """Start a run in a fork, and return it after its fifth step, with its processes."""
-    started = start_module("pretrain", words, files=[(folder / "out", folder / "errors")])
-    assert started.wait_until(lambda: has_step(folder / "run", 5))
-    run = psutil.Process(started.processes[0].pid)
-    return started, [*run.children(), run]
-
-
 def step_of(output, folder):
     """Return the step at which the run says that it stopped."""
     (line,) = re.findall(r"^stopped at step .*$", output, re.MULTILINE)
@@ -180,8 +172,10 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_says_how_to_go_on(comman
     """As Ctrl-C does it. How it goes on, tests/faults show."""
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, *WORDS)
-    started, group = start(words, tmp_path)
-    for process in group:
+    started = start_module("pretrain", words, files=[(tmp_path / "out", tmp_path / "errors")])
+    assert started.wait_until(lambda: has_step(folder, 5))
+    run = psutil.Process(started.processes[0].pid)
+    for process in [*run.children(), run]:
         process.send_signal(signal.SIGINT)
     assert started.wait() == [0], started.output
     output, errors = (file.read_text() for file in started.files)
@@ -191,8 +185,13 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_says_how_to_go_on(comman
     assert (folder / "checkpoints" / f"step_{stopped_at:08d}").is_dir()
 
 
-def test_a_stop_whose_checkpoint_cannot_be_written_is_an_error(command, tmp_path):
-    started, (run,) = start(command.words("--run-folder", tmp_path / "run", *WORDS), tmp_path)
+def test_a_stop_whose_checkpoint_cannot_be_written_is_one_error(command, tmp_path):
+    words, files = (
+        command.words("--run-folder", tmp_path / "run", *WORDS),
+        [(tmp_path / "out",) * 2],
+    )
+    ranks = start_module("pretrain", words, 2, files=files * 2)
+    assert ranks.wait_until(lambda: has_step(tmp_path / "run", 5))
     (tmp_path / "run" / "checkpoints").write_text("in the way")
-    run.send_signal(signal.SIGINT)
-    assert started.wait() == [1] and "the last checkpoint, of step " in started.output
+    ranks.send(signal.SIGINT, rank=1)
+    assert ranks.wait() == [1, 1] and ranks.output.count("the last checkpoint, of step ") == 1
