@@ -58,7 +58,9 @@ def _shown_values(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]
         recipe = recipe[0] if len(recipe) == 1 and sweep_file(recipe[0]) is None else None
     settings = settings_from({} if recipe is None else {**read_recipe(recipe), "needs": ()})
     whose = "those of a recipe that sets nothing" if recipe is None else f"the values of {recipe}"
-    return whose, flat(settings.model_dump())
+    config = settings.model.transformers
+    kind = config["model_type"] if isinstance(config, dict) else None
+    return whose, flat(settings.model_dump()) | {"model.transformers": kind}
 
 
 def read_settings(arguments: argparse.Namespace) -> RunSettings:
@@ -82,14 +84,13 @@ def read_settings(arguments: argparse.Namespace) -> RunSettings:
             if name not in known:
                 near = nearest(name, [*known, *TABLES])
                 raise ConfigError(f"{recipe}: there is no setting {plain(name)}{near}")
-    if arguments.trust_remote_code:
-        tree = merged_settings({"model": {"transformers": {"trust_remote_code": True}}}, tree)
     given = given_settings(arguments, setting_fields(RunSettings))
-    if "steps" in given:  # in place of the hours of a recipe
-        given.setdefault("hours", None)
     if arguments.corpus:
         given = merged_settings(given, {"data": {"corpus": tuple(arguments.corpus)}})
-    return settings_from(merged_settings(tree, given))
+    tree = merged_settings(tree, given)
+    if arguments.trust_remote_code:
+        tree["model"] = {"transformers": {"trust_remote_code": True}} | tree.get("model", {})
+    return settings_from(tree)
 
 
 def settings_from(tree: dict[str, Any]) -> RunSettings:

@@ -29,7 +29,7 @@ OF_ENCODERS = {
 REPLACED: dict[tuple[str, str], Mapping[str, Collection[str]]] = {
     ("data", "shards"): {"data": OF_TEXT},
     ("model", "transformers"): {**OF_ENCODERS, "model": {*OF_ENCODERS["model"], "folder"}},
-    ("model", "folder"): {**OF_ENCODERS, "model": {*OF_ENCODERS["model"], *FIELDS.keys() - FREE}},
+    ("model", "folder"): {**OF_ENCODERS, "model": ModelSettings.model_fields.keys() - FREE},
 }
 
 
@@ -191,6 +191,8 @@ def toml_in(path: Path) -> dict[str, Any]:
 def merged_settings(base: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
     """Return the tables of a recipe with others laid over them."""
     merged = dict(base)
+    if "steps" in extra:  # in place of hours
+        merged.pop("hours", None)
     for (section, new), others in REPLACED.items():
         given = extra.get(section)
         if isinstance(given, dict) and given.get(new) is not None:

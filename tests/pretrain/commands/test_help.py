@@ -47,7 +47,10 @@ def test_help_with_a_recipe_shows_its_values(page, command, recipe):
         assert shown[name] == " ".join(value_in_words(settings[name]).split()), name
 
 
-def test_help_shows_the_recipe_wherever_it_is_named(page):
+def test_help_shows_the_recipe_wherever_it_is_named(page, tmp_path):
+    theirs = tmp_path / "theirs.toml"
+    theirs.write_text('[model]\ntransformers = "bert"\n')
+    assert defaults(page("train", str(theirs), "--help"))["model.transformers"] == "bert"
     assert page("train", "--help", "tupe_r") == page("train", "tupe_r", "--help")
     assert defaults(page("train", "--help"))["name"] == "run"
 

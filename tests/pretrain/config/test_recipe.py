@@ -43,7 +43,9 @@ def test_the_command_line_wins_over_the_recipe_and_the_recipe_over_its_parent(tm
     )
     settings = load_settings(tmp_path / "child.toml", ["--model.width", "96", "--seed", "3"])
     assert (settings.name, settings.steps, settings.seed) == ("child", 6, 3)
-    assert load_settings("mini_hour", ["--steps", "30"]).hours is None  # not both
+    (tmp_path / "short.toml").write_text('extends = "mini_hour"\nsteps = 30\n')
+    for given in (("mini_hour", ["--steps", "30"]), (tmp_path / "short.toml", [])):
+        assert load_settings(*given).hours is None  # not both
     assert (settings.model.num_layers, settings.model.num_heads) == (3, 2)
     assert settings.model.width == 96
     assert settings.model.feedforward_width == 4 * 96

@@ -16,6 +16,7 @@ from data_prep.tokenizer.describe import TokenizerError
 from pretrain.config.ds_config import fill_ds_config, read_ds_config
 from pretrain.config.errors import ConfigError
 from pretrain.config.recipe import load_settings
+from pretrain.config.settings import as_json
 from pretrain.config.settings.transformers_config import with_configuration, with_special_ids
 from pretrain.convert import initial_weights
 from pretrain.convert.exports.hf_format import write_pretrained
@@ -294,6 +295,14 @@ def test_a_run_of_a_new_model_starts_another_with_another_dropout(monkeypatch):
     there = Pretrained(model, {}, None, "run", "run", 7, 16)
     monkeypatch.setattr(initial_weights, "load_pretrained", lambda place: there)
     assert fitting_weights(load_settings("tiny_cpu", [*words, "--model.dropout", "0.3"])) is there
+
+
+def test_another_folder_takes_the_place_of_the_model_of_a_run(saved, tmp_path):
+    deeper = settings_of(saved(whole_model("bert", num_hidden_layers=3)))
+    (tmp_path / "run.json").write_text(as_json(deeper))
+    other = saved(whole_model("bert", hidden_act="relu"))
+    found = load_settings(tmp_path, ["--model.folder", str(other)])
+    assert found.model == settings_of(other).model
 
 
 def test_an_export_of_a_model_with_token_types_gives_them(saved, tmp_path):
