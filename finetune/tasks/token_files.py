@@ -61,6 +61,7 @@ def read_questions(file: Path, is_labelled: bool) -> list[Example]:
                     if not all(isinstance(text, str) and is_unicode(text) for text in texts):
                         raise TypeError("a question or context is no text")
                     label = tuple(Answer(each["answer_start"], each["text"]) for each in answers)
+                    label = tuple(each for each in label if each.text)  # as SQuAD's own script
                     for start, text in label:
                         if texts[1][start : start + len(text)] != text:
                             raise TaskError(

@@ -47,16 +47,17 @@ def test_words_and_tags_are_read_and_tags_of_either_file_are_known(tmp_path):
 
 
 def test_questions_have_the_places_of_their_answers_or_none(tmp_path):
-    asked = squad(question("Who?", "Anna"), question("Where?", "Cairo", "in Cairo"), question("?"))
+    who, where = question("Who?", "Anna"), question("Where?", "Cairo", "in Cairo")
+    asked = squad(who, where, question("?"), question("Why?", ""))
     data = read_own(own(tmp_path, ".json", train=asked, dev=asked))
     assert [example.texts for example in data.train] == [
-        *((text, CONTEXT) for text in ("Who?", "Where?", "?"))
+        *((text, CONTEXT) for text in ("Who?", "Where?", "?", "Why?"))
     ]
-    places = [((0, "Anna"),), ((14, "Cairo"), (11, "in Cairo")), ()]
+    places = [((0, "Anna"),), ((14, "Cairo"), (11, "in Cairo")), (), ()]
     assert [example.label for example in data.train] == places
     assert isinstance(data.train[0].label[0], Answer)
     # Those about one text stay together, here all of them.
-    with pytest.raises(TaskError, match="3 rows are too few, or too alike, to hold some out"):
+    with pytest.raises(TaskError, match="4 rows are too few, or too alike, to hold some out"):
         read_own(own(tmp_path, ".json", train=asked))
 
 
