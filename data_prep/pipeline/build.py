@@ -214,14 +214,15 @@ class _Build:
         tokenizer = tokenizer or self.train_tokenizer(segments)
         encoded = self.encode(segments, tokenizer)
         cleaning = counts_of(*(part for one in segments for part in (one.read, one)))
+        sources = self.sources[: segments[-1].read.source + 1]  # others are beyond `max_words`
         manifest = Manifest(
             sequence_length=self.settings.sequence_length,
             dtype=id_type(tokenizer.vocabulary_size),
             tokenizer=tokenizer,
             splits=self.write_shards(segments, encoded, tokenizer),
             settings=self.settings.model_dump(mode="json"),
-            source="; ".join(source.description for source in self.sources),
-            licence="; ".join(dict.fromkeys(source.licence for source in self.sources)),
+            source="; ".join(source.description for source in sources),
+            licence="; ".join(dict.fromkeys(source.licence for source in sources)),
             cleaning=dict(sorted(cleaning.items())),
         )
         write_manifest(self.content, manifest)

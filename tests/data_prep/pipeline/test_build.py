@@ -82,8 +82,12 @@ def test_sequences_are_the_encoded_documents_in_order(built, corpus):
 
 
 def test_max_words_bounds_what_is_used(few, tmp_path):
-    limited = few.model_copy(update={"max_words": 500})
-    splits = build(limited, tmp_path / "shards", workers=1, segment_bytes=500).splits
+    (tmp_path / "unread.txt").write_text("Words.\n")
+    places = (*few.corpus, str(tmp_path / "unread.txt"))
+    limited = few.model_copy(update={"max_words": 500, "corpus": places})
+    manifest = build(limited, tmp_path / "shards", workers=1, segment_bytes=500)
+    assert "text.txt" in manifest.source and "unread" not in manifest.source
+    splits = manifest.splits
     num_words = 0
     for paragraph in sum(documents_in(tmp_path / "text.txt"), []):
         if num_words < 500:
