@@ -110,7 +110,7 @@ def mask_sequences(
     numbers: NDArray[np.integer],
     *,
     seed: int,
-    epoch: int,
+    epoch: int | NDArray[np.integer],
     tokenizer: TokenizerRecord,
     masking: Masking = BERT_MASKING,
 ) -> MaskedSequences:
@@ -124,14 +124,14 @@ def mask_sequences(
         ids: Sequences [n, S], with S up to 2^16, as settings allow.
         numbers: The number of each in its split [n].
         seed: Any integer; other seeds and epochs give other masks.
-        epoch: Number of the pass over the data, from 0.
+        epoch: Number of the pass over the data, from 0; of each sequence [n], or of all.
         tokenizer: Names the special tokens and the size of the vocabulary.
         masking: What is hidden together, and how much.
     """
     num_sequences, length = ids.shape
     count = predictions_per_sequence(length, masking.probability)
     vocabulary, stream = _Vocabulary.of(tokenizer, masking), np.array([seed % 2**64], np.uint64)
-    stream = splitmix64(splitmix64(stream) ^ np.uint64(epoch))
+    stream = splitmix64(splitmix64(stream) ^ np.asarray(epoch, np.uint64))
     streams = splitmix64(stream ^ numbers.astype(np.uint64))  # of the hashes of each [n]
     masked = MaskedSequences(
         np.empty((num_sequences, length), np.int64),

@@ -59,14 +59,9 @@ class TrainingBatches(Dataset[MaskedBatch]):
 
     def __getitem__(self, index: int) -> MaskedBatch:
         """Return the micro-batch; it may span two epochs."""
-        samples = self.place.samples(index)
-        batches = [
-            self.sequences.batch(numbers, seed=self.seed, epoch=epoch)
-            for epoch, numbers in sequences_of_samples(
-                samples, self.sequences.split.num_sequences, self.seed
-            )
-        ]
-        return batches[0] if len(batches) == 1 else _joined(batches)
+        samples, size = self.place.samples(index), self.sequences.split.num_sequences
+        epochs, numbers = sequences_of_samples(samples, size, self.seed)
+        return self.sequences.batch(numbers, seed=self.seed, epoch=epochs)
 
 
 class HeldOutBatches(Dataset[MaskedBatch]):
@@ -105,7 +100,9 @@ class MaskedSplit:
         self.tokenizer = shards.manifest.tokenizer
         self.masking = masking_of(shards, settings)
 
-    def batch(self, numbers: NDArray[numpy.int64], *, seed: int, epoch: int) -> MaskedBatch:
+    def batch(
+        self, numbers: NDArray[Any], *, seed: int, epoch: int | NDArray[numpy.int64]
+    ) -> MaskedBatch:
         """Return these sequences, masked as a function of (seed, epoch, number)."""
         masked = mask_sequences(
             self.split.read(numbers),
@@ -125,13 +122,14 @@ class MaskedSplit:
 
 def sequences_of_samples(
     samples: NDArray[numpy.int64], num_sequences: int, seed: int
-) -> list[tuple[int, NDArray[Any]]]:
-    """Return each epoch that ascending global samples lie in, and the sequences they are."""
+) -> tuple[NDArray[numpy.int64], NDArray[Any]]:
+    """Return the epoch that each of these ascending global samples lies in, and its sequence."""
     epochs, places = numpy.divmod(samples, num_sequences)
-    return [
-        (epoch, epoch_order(num_sequences, seed, epoch)[places[epochs == epoch]])
+    of_epochs = [
+        epoch_order(num_sequences, seed, epoch)[places[epochs == epoch]]
         for epoch in numpy.unique(epochs).tolist()
     ]
+    return epochs, numpy.concatenate(of_epochs)
 
 
 @lru_cache(maxsize=2)
@@ -164,15 +162,3 @@ def predictions_per_batch(settings: RunSettings) -> int:
         settings.data.sequence_length, settings.data.masked_probability
     )
     return predictions * settings.batch.global_sequences
-
-
-def _joined(batches: list[MaskedBatch]) -> MaskedBatch:
-    offset, positions = 0, []
-    for batch in batches:
-        positions.append(batch.positions_M + offset)
-        offset += batch.ids_BS.numel()
-    return MaskedBatch(
-        torch.cat([batch.ids_BS for batch in batches]),
-        torch.cat(positions),
-        torch.cat([batch.labels_M for batch in batches]),
-    )

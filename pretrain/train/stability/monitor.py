@@ -133,8 +133,8 @@ class StabilityMonitor:
         """Write a line of decisions.jsonl and a message, which is the error that stops a run."""
         size, split = self.settings.batch.global_sequences, self.shards.manifest.splits["train"]
         first, end = (size * finished_before(step) for step in (steps.start, steps.stop))
-        found = sequences_of_samples(numpy.arange(first, end), split.rows, self.settings.seed)
-        sequences = [number for _, numbers in found for number in numbers.tolist()]
+        samples, seed = numpy.arange(first, end), self.settings.seed
+        sequences = sequences_of_samples(samples, split.rows, seed)[1].tolist()
         line = {"at": time.strftime("%FT%T%z"), "action": action, **vars(anomaly)}
         file = self.run_folder / DECISIONS
         try:
