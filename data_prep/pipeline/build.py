@@ -328,9 +328,9 @@ class _Build:
         """Print the share of [UNK], and of the entries of a trained tokenizer that never occur."""
         size, asked, idle = tokenizer.vocabulary_size, self.settings.vocabulary_size, False
         words = f"{unknown:.2%} of the tokens are [UNK]"
-        if lost := unknown > WORTH_A_WARNING:
-            words += " (less in a larger vocabulary, none with byte-bpe)"
+        lost = unknown > WORTH_A_WARNING
         if _trained_kind(self.settings) is not None:
+            words += " (less in a larger vocabulary, none with byte-bpe)" * lost
             used = np.zeros(size, np.bool_)
             for segment in segments[:1024]:  # gigabytes
                 used[np.fromfile(segment.files.path("train.ids"), id_type(size))] = True

@@ -49,8 +49,8 @@ def _example(task: Task, row: FileRow, file: Path, *, number: int, is_labelled: 
         if task.kind == "regression":
             if (value := number_in(word)) is None:
                 raise TaskError(
-                    f"{file}, row {row.number}: {where} is not a finite number, which a "
-                    "regression needs; fix or remove the row"
+                    f"{file}, row {row.number}: {where} is not a finite number such as 2.5, "
+                    "which a regression needs; fix or remove the row"
                 )
             return Example(texts, value, identity)
         if word not in task.labels:

@@ -125,7 +125,7 @@ def refuse_to_start(folder: Path) -> None:
         if (folder / RESULT_FILE).exists():
             continues = ", which is finished; --resume reports whether and how to train it longer"
         raise ConfigError(
-            f"{folder} already holds a run{continues}, or choose another --name or --run-folder"
+            f"{folder} already holds a run{continues}, or choose another --run-folder"
         )
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; choose a new folder with --run-folder")

@@ -117,8 +117,8 @@ class StabilityMonitor:
             if self._rewinds[newest] > MOST_REWINDS:
                 action = "stop"
                 fix = (
-                    f"leaving sequences out did not help ({MOST_REWINDS} rewinds to {origin}); try "
-                    "a lower learning rate, or an older checkpoint"
+                    f"leaving sequences out did not help ({MOST_REWINDS} rewinds to {origin}); "
+                    "start a new run with a lower --learning_rate.peak"
                 )
             elif action == "stop":
                 name = "on_spike" if anomaly.kind == "spike" else "on_not_finite"

@@ -36,7 +36,7 @@ def test_a_file_is_no_folder(tmp_path):
 def test_a_half_run_is_to_be_continued_and_a_finished_one_lengthened(tmp_path):
     (tmp_path / "run.json").touch()
     with pytest.raises(
-        ConfigError, match="run; continue it with --resume, or choose another --name or --run-f"
+        ConfigError, match="run; continue it with --resume, or choose another --run-f"
     ):
         refuse_to_start(tmp_path)
     (tmp_path / "result.json").touch()
