@@ -49,9 +49,9 @@ LEVELS = {
 # Whoever deletes lowers a number. What is new takes the place of something, or raises one, in a
 # commit of its own that says why.
 BUDGET = {
-    "lines of the packages": 31_099,
+    "lines of the packages": 31_088,
     "lines of benchmarks": 1_373,
-    "lines of tests": 27_005,
+    "lines of tests": 27_003,
     "words of docs": 13_522,
     "words of a page": 1_500,
 }

@@ -148,14 +148,6 @@ def test_output_without_a_reader_is_discarded_and_other_output_is_kept():
 # ---- whole runs
 
 
-def wait_for_step(process, folder, step):
-    deadline = time.monotonic() + 300
-    while not has_step(folder, step):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, f"no step {step} within 300 s"
-        time.sleep(0.01)
-
-
 def has_step(folder, step):
     file, wanted = folder / "metrics.jsonl", f'"step": {step},'
     return file.exists() and wanted in file.read_text()

@@ -69,10 +69,7 @@ def test_at_a_constant_speed_the_position_is_the_share_of_the_time():
 
 
 def test_a_machine_that_becomes_slower_for_good_is_followed():
-    def slower(step, now):
-        return 1.0 if now < HOUR / 2 else 4.0
-
-    run = SimulatedRun(1, slower, 20).go_on()
+    run = SimulatedRun(1, lambda step, now: 1.0 if now < HOUR / 2 else 4.0, 20).go_on()
     # half of the time at one step a second, half at a quarter of that
     assert run.step == pytest.approx(HOUR / 2 + HOUR / 8, abs=3)
     middle = next(step for step in range(run.step) if step >= HOUR / 2)

@@ -132,13 +132,6 @@ class Stubs:
         lines = "".join(f"echo '{n}, GPU-{n}a{n}, NVIDIA H200, 580.1'\n" for n in range(count))
         self.program("nvidia-smi", f"#!/usr/bin/env bash\n{lines}")
 
-    def gpus_hidden_from_ranks(self, count):
-        """Let ranks run on the CPU, which they would refuse if they saw GPUs."""
-        self.gpus(count)
-        listing = (self.bin / "nvidia-smi").read_text()
-        hiding = "#!/usr/bin/env bash\n[[ -z ${LOCAL_RANK:-} ]] || exit 1\n"
-        self.program("nvidia-smi", hiding + listing)
-
     def launcher_with_two_ranks(self, *, after_seconds=0):
         """Make deepspeed what it is: two processes, one below the other, and the ranks."""
         rank, launch = self.bin / "rank", self.bin / "deepspeed.launcher.launch"

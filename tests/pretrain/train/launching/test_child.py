@@ -10,8 +10,9 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.distributed.signals import ECHO_SECONDS
 from pretrain.train.launching.child import Child, Children, last_line, run_child, trainer_words
+from tests.forked_command import Started
 from tests.pretrain.conftest import lines
-from tests.pretrain.distributed.test_signals import step_of, wait_for_step
+from tests.pretrain.distributed.test_signals import has_step, step_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
 BUILD = ("train", "tiny_cpu", "--corpus", "text.txt")
@@ -148,14 +149,16 @@ def test_two_ranks_below_the_real_launcher_save_and_the_status_is_0(
     command, stubs, tmp_path, monkeypatch
 ):
     """DeepSpeed starts as many ranks on a CPU as it is asked for."""
-    stubs.gpus_hidden_from_ranks(2)
+    stubs.gpus(2)
+    hiding = "#!/usr/bin/env bash\n[[ -z ${LOCAL_RANK:-} ]] || exit 1\n"  # or ranks refuse the CPU
+    stubs.program("nvidia-smi", hiding + (stubs.bin / "nvidia-smi").read_text())
     monkeypatch.setenv("PATH", str(stubs.bin), prepend=":")
     for name in ("RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "run"
     words = command.words("--run-folder", folder, "--steps", 1_000_000, "--gpus", 2)
     process = command.start(words)
-    wait_for_step(process, folder, 5)
+    assert Started([process], []).wait_until(lambda: has_step(folder, 5))
     for child in [*psutil.Process(process.pid).children(recursive=True), process]:
         child.send_signal(signal.SIGTERM)  # as a queue does
     output, errors = process.communicate(timeout=120)

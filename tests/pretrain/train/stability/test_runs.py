@@ -43,13 +43,6 @@ def decisions(runs, name):
     return [(row["action"], row["first_step"], row["step"]) for row in rows]
 
 
-def rows_of(shards, step):
-    """What the engine must be given at a step, by the data set alone."""
-    settings = load_settings("tiny_cpu", words(shards))
-    batches = TrainingBatches(open_shards(shards), settings, Place(4, rank=0, world_size=1))
-    return [batches[index].ids_BS.tolist() for index in range(2 * (step - 1), 2 * step)]
-
-
 def test_a_run_that_goes_back_finishes_without_the_rows_of_the_step(runs, shards):
     (run,) = found(runs, "rewind")
     assert run["ended"] == "finished"
@@ -57,8 +50,10 @@ def test_a_run_that_goes_back_finishes_without_the_rows_of_the_step(runs, shards
     steps = [step for step, _ in run["taken"]]
     # The trouble of step 13 is known when step 14 has been taken.
     assert steps == [*range(1, 15), 11, 12, *range(14, 21)]
-    for step, rows in run["taken"]:
-        assert rows == rows_of(shards, step)
+    settings = load_settings("tiny_cpu", words(shards))
+    batches = TrainingBatches(open_shards(shards), settings, Place(4, rank=0, world_size=1))
+    for step, rows in run["taken"]:  # what the engine must be given, by the data set alone
+        assert rows == [batches[n].ids_BS.tolist() for n in range(2 * (step - 1), 2 * step)]
     result = json.loads((runs / "rewind" / "result.json").read_text())
     assert result["step"] == 20
     last = lines(runs / "rewind", "metrics.jsonl")[-1]
