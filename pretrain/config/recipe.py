@@ -88,8 +88,8 @@ def read_settings(arguments: argparse.Namespace) -> RunSettings:
     if arguments.corpus:
         given = merged_settings(given, {"data": {"corpus": tuple(arguments.corpus)}})
     tree = merged_settings(tree, given)
-    if arguments.trust_remote_code:
-        tree["model"] = {"transformers": {"trust_remote_code": True}} | tree.get("model", {})
+    if arguments.trust_remote_code and isinstance(model := tree.get("model", {}), dict):
+        tree["model"] = {"transformers": {"trust_remote_code": True}} | model
     return settings_from(tree)
 
 

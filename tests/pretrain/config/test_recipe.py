@@ -176,8 +176,9 @@ def test_unknown_and_broken_recipes_are_named(tmp_path):
         ('extends = "nowhere"\n', "extends 'nowhere', but there is no"),
     ):
         broken.write_text(text)
-        with pytest.raises(ConfigError, match=message):
-            load_settings(broken)
+        for words in ([], ["--trust-remote-code"]):
+            with pytest.raises(ConfigError, match=message):
+                load_settings(broken, words)
 
 
 def test_a_choice_called_none_can_be_chosen_on_the_command_line():

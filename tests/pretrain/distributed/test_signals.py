@@ -178,11 +178,8 @@ def test_a_run_whose_whole_group_is_signalled_saves_and_says_how_to_go_on(comman
 
 
 def test_a_stop_whose_checkpoint_cannot_be_written_is_one_error(command, tmp_path):
-    words, files = (
-        command.words("--run-folder", tmp_path / "run", *WORDS),
-        [(tmp_path / "out",) * 2],
-    )
-    ranks = start_module("pretrain", words, 2, files=files * 2)
+    words = command.words("--run-folder", tmp_path / "run", *WORDS)
+    ranks = start_module("pretrain", words, 2, files=[(tmp_path / "out",) * 2] * 2)
     assert ranks.wait_until(lambda: has_step(tmp_path / "run", 5))
     (tmp_path / "run" / "checkpoints").write_text("in the way")
     ranks.send(signal.SIGINT, rank=1)
